@@ -12,6 +12,7 @@ pub(crate) mod hooks;
 mod output;
 pub(crate) mod possible_values;
 mod recording;
+pub(crate) mod source;
 mod spans;
 mod stacks;
 pub(crate) mod tag_functions;

@@ -8,6 +8,7 @@ pub(crate) mod detach;
 pub(crate) mod error;
 pub(crate) mod event_loop;
 pub(crate) mod forced_end;
+pub(crate) mod go_profile;
 pub(crate) mod grouping;
 pub(crate) mod mark_requests;
 pub(crate) mod marks;

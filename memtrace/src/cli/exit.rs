@@ -63,7 +63,9 @@ impl Exit {
             Self::NoProcess => "no such target or recording, or the target ended while memtrace was attaching",
             Self::NotPermitted => "not permitted; the message names the missing capability",
             Self::Kernel => "the kernel is older than Linux 5.17, or lacks BPF, BTF or uprobes",
-            Self::NoAllocator => "the target, or every selected process, lacks an allocator that memtrace knows",
+            Self::NoAllocator => {
+                "the target, or every selected process, has no allocator or heap profile that memtrace knows"
+            }
             Self::Output => "an output file cannot be opened; nothing was traced",
             Self::Untraceable => {
                 "the target cannot be traced (kernel thread, id of a thread) or measured, or no process can"
@@ -101,7 +103,7 @@ impl From<&Error> for Exit {
             Error::NoSuchProcess { .. } | Error::Ended { .. } | Error::NothingSelected { .. } => Self::NoProcess,
             Error::Permission { .. } | Error::Refused { .. } => Self::NotPermitted,
             Error::Kernel { .. } => Self::Kernel,
-            Error::NoAllocator { .. } => Self::NoAllocator,
+            Error::NoAllocator { .. } | Error::NoProfile { .. } => Self::NoAllocator,
             Error::NoneTraced(process) => Self::from(process.reason),
             Error::Output { .. } | Error::Socket { .. } => Self::Output,
             Error::Untraceable { .. } | Error::CannotMeasure { .. } => Self::Untraceable,
@@ -135,9 +137,14 @@ impl From<UntracedReason> for Exit {
             UntracedReason::Architecture
             | UntracedReason::Stripped
             | UntracedReason::Go
+            | UntracedReason::GoProfileOff
+            | UntracedReason::GoVersion
+            | UntracedReason::NoOwnProfile
             | UntracedReason::NoAllocator
             | UntracedReason::UnsupportedAllocator => Self::NoAllocator,
             UntracedReason::Damaged
+            | UntracedReason::GoUnreadable
+            | UntracedReason::GoProfilesFull
             | UntracedReason::NotAttached
             | UntracedReason::Unreadable
             | UntracedReason::Ended => Self::Untraceable,
@@ -214,7 +221,10 @@ mod tests {
             (Error::Permission { action: text(), capability: text() }, 4),
             (Error::Kernel { missing: text(), remedy: text() }, 5),
             (Error::NoAllocator { target: AllocatorUser::Process(pid), examined: Vec::new() }, 6),
+            (Error::NoProfile { target: AllocatorUser::Process(pid), reason: text() }, 6),
             (none_traced(UntracedReason::Go), 6),
+            (none_traced(UntracedReason::GoVersion), 6),
+            (none_traced(UntracedReason::GoUnreadable), 8),
             (none_traced(UntracedReason::Unreadable), 8),
             (Error::Output { path: "x".into(), source: source() }, 7),
             (Error::Socket { path: "x".into(), source: source() }, 7),

@@ -5,13 +5,14 @@ use std::fs::File;
 use memtrace_host::procfs;
 use memtrace_host::procfs::{Objects, Process, ProcessError};
 use memtrace_host::target_files::{TargetFiles, open_object};
-use memtrace_model::{Object, Pid, ProcessImage, printable};
+use memtrace_model::{Object, Pid, ProcessImage, UntracedReason, format, printable};
 use memtrace_object::allocators::{AllocatorError, UserHooks};
 use memtrace_object::elf;
 
-use super::finding::{Area, Finding};
+use super::finding::{Area, Finding, Verdict};
 use super::{allocators, symbols};
 use crate::run_kit::error::{AllocatorUser, Error, from_engines};
+use crate::run_kit::go_profile;
 use crate::run_kit::probe_cost::ProbeCost;
 
 /// Examines the process `pid`. An error that would end a run becomes a finding.
@@ -36,14 +37,18 @@ fn examine_into(pid: Pid, probe_cost: Option<ProbeCost>, findings: &mut Vec<Find
     let image = procfs::read_image(pid, &mut objects)?;
     let survey = memtrace_object::allocators::survey(&image, &UserHooks::default(), &TargetFiles);
     let executable = executable(&image, &process);
+    let file = executable.and_then(|object| open_object(object).ok());
+    let of_go = executable.zip(file.as_ref()).and_then(|(executable, file)| go(pid, &image, executable, file));
+    let has_profile = of_go.as_ref().is_some_and(|finding| finding.verdict == Verdict::Ok);
     match survey.supported().map_err(|error| from_engines::allocators(AllocatorUser::Process(pid), error)) {
         Err(error @ Error::Permission { .. }) => findings.push(failure(pid, &error)),
+        // Go's own profile is traced without an allocator.
+        Err(_) if has_profile => {}
         _ => findings.extend(allocators::examine(&survey, executable.map(|object| object.path.as_path()))),
     }
     let probes = |allocator| allocators::probes(allocator, probe_cost);
     findings.extend(survey.allocators.iter().flat_map(probes));
-    let file = executable.and_then(|object| open_object(object).ok());
-    findings.extend(file.as_ref().and_then(go));
+    findings.extend(of_go);
     findings.extend(file.as_ref().and_then(stripped));
     findings.extend(symbols::examine(executable, &survey));
     findings.push(Finding::info(
@@ -90,14 +95,35 @@ fn executable<'image>(image: &'image ProcessImage, process: &Process) -> Option<
     objects.into_iter().find(|object| object.path == exe)
 }
 
-fn go(executable: &File) -> Option<Finding> {
-    elf::is_go(executable).then(|| {
-        Finding::warn(
+/// Reports whether the heap profile of a Go program can be read; `None` for other programs.
+fn go(pid: Pid, image: &ProcessImage, executable: &Object, file: &File) -> Option<Finding> {
+    const SUBJECT: &str = "Go";
+    if !elf::is_go(file) {
+        return None;
+    }
+    let mapping = image.mappings.iter().find(|mapping| mapping.object.as_deref() == Some(executable))?;
+    Some(match go_profile::examine(pid, mapping) {
+        Ok((version, profile)) => Finding::ok(
             Area::Traceable,
-            "Go",
-            "the executable is written in Go: Go's own heap is not traced, only the mallocs of its C code",
-            "for Go's heap use Go's profiler: runtime/pprof or net/http/pprof",
-        )
+            SUBJECT,
+            format!(
+                "{version}: its own heap profile can be read: one sample each {}, {}",
+                profile.rate,
+                format::counted(profile.buckets.len() as u64, "stack", "stacks")
+            ),
+        ),
+        Err(obstacle) => Finding::warn(
+            Area::Traceable,
+            SUBJECT,
+            format!("Go's own heap is not traced, only the mallocs of its C code: {}", obstacle.text),
+            match obstacle.reason {
+                UntracedReason::GoProfileOff => {
+                    "import runtime/pprof or net/http/pprof, and do not set runtime.MemProfileRate to 0"
+                }
+                UntracedReason::GoVersion => "build it with Go 1.19 to 1.27, or use net/http/pprof",
+                _ => "run `memtrace doctor` again; if it fails again, use net/http/pprof",
+            },
+        ),
     })
 }
 
@@ -118,7 +144,6 @@ mod tests {
     use memtrace_host::procfs::ReadRefusal;
 
     use super::*;
-    use crate::doctor::Verdict;
 
     #[test]
     fn failure_has_the_area_of_the_exit_code() {

@@ -14,6 +14,7 @@ use crate::options::conflict::{ArgConflict, first_given};
 use crate::options::headings::{ACTIVITY, FILTERS, OUTPUT, TARGET, TUNING};
 use crate::options::hooks::TaggedHooks;
 use crate::options::possible_values;
+use crate::options::source::{AllocationSource, sources};
 use crate::options::tag_functions::TagFunction;
 use crate::options::tag_functions::{TagFrom, tag_from};
 use crate::options::tag_presets::{PresetOf, TagPreset};
@@ -183,6 +184,13 @@ fn preset_of(presets: &[TagPreset], has_others: bool, target: &TargetArgs) -> Re
 /// Allocations that are traced, and the size that is counted for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct HeapArgs {
+    /// Take allocations from these sources
+    ///
+    /// Go programs keep a sampled heap profile, and some allocators sample. These numbers are estimates, and reading them costs
+    /// the program nothing. The report names the source.
+    #[arg(long, value_name = "SOURCE", value_parser = sources(), default_value = "auto", hide_short_help = true, help_heading = TARGET)]
+    pub(crate) source: AllocationSource,
+
     /// Count the requested or the usable size of each block [default: requested]
     ///
     /// The usable size is that of malloc_usable_size. It is known for glibc; blocks of other allocators are counted with
@@ -226,6 +234,7 @@ impl HeapArgs {
             ("--size", self.size.is_some()),
             ("--max-overhead", self.max_overhead.is_some()),
             ("--probe-site", self.probe_site != ProbeSite::default()),
+            ("--source", self.source != AllocationSource::default()),
         ])
     }
 
@@ -348,13 +357,15 @@ mod tests {
     fn options_of_allocations_can_be_set() {
         let heap = |line: &str| resolved(line).map(|config| config.heap);
         let given = HeapArgs {
+            source: AllocationSource::Exact,
             size: Some(BlockSizes::Usable),
             min_size: Some(Bytes(1024)),
             max_size: Some(Bytes(1 << 20)),
             max_overhead: Some(Percent(10)),
             probe_site: ProbeSite::Entry,
         };
-        let line = "-p 1 --size usable --min-size 1k --max-size 1M --max-overhead 10% --probe-site entry";
+        let line =
+            "-p 1 --source exact --size usable --min-size 1k --max-size 1M --max-overhead 10% --probe-site entry";
         assert_eq!(heap(line), Ok(given));
         let blocks = |line: &str| resolved(line).map(|config| config.blocks);
         let given = BlockArgs {

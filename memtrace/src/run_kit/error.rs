@@ -46,6 +46,13 @@ pub(crate) enum Error {
     /// No mapped object of the target contains an allocator that memtrace knows.
     #[error("{target} has no allocator that memtrace knows; examined: {}", paths(examined))]
     NoAllocator { target: AllocatorUser, examined: Vec<PathBuf> },
+    /// The target is a Go program, and its own heap profile cannot be read.
+    #[error("{target} has neither an allocator nor a heap profile that memtrace can read: {reason}")]
+    NoProfile {
+        target: AllocatorUser,
+        /// The reason: `the layout of the heap profile of go1.18 is not known`.
+        reason: String,
+    },
     /// No process in scope could be traced. Detected at the end of the run.
     #[error(
         "no process in scope can be traced; the largest is {} ({}): {}",
@@ -294,6 +301,11 @@ impl Error {
             Self::NoAllocator { target: AllocatorUser::Command(_), .. } => {
                 "memtrace finds every object that defines malloc and free; the command was not started; if other \
                  processes that it starts are to be traced, start it in a shell: `memtrace -- sh -c CMD`"
+                    .into()
+            }
+            Self::NoProfile { .. } => {
+                "build the program with Go 1.19 to 1.27 and import runtime/pprof; `memtrace explain` shows its memory, and \
+                 `memtrace faults` traces the memory of any process"
                     .into()
             }
             Self::NoneTraced(_) => {

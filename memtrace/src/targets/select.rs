@@ -4,6 +4,7 @@ mod config;
 mod coverage_gaps;
 mod descendants;
 pub(crate) mod filter;
+mod go_programs;
 mod late;
 mod left_out;
 pub(crate) mod other_tracers;

@@ -8,6 +8,7 @@ mod coverage;
 pub(crate) mod generated_code;
 mod late_probes;
 pub(crate) mod lifetimes;
+mod own_profiles;
 mod owners;
 mod poll;
 mod tracker;

@@ -12,6 +12,7 @@ use memtrace_model::{AccountColumn, AccountKeys, EventClass, Metric, PartKeys, R
 use memtrace_object::allocators::UserHooks;
 use memtrace_report::{DEFAULT_ROWS, Format};
 
+use crate::options::source::AllocationSource;
 use crate::options::tag_functions::TagFunction;
 use crate::options::tag_presets::PresetOf;
 use crate::options::{ActivityConfig, BlockArgs, HeapArgs, PageArgs, ProbesOf, TouchArgs, TuningArgs};
@@ -98,7 +99,12 @@ impl Config {
 
     /// Returns the optional features of the run that have BPF maps of their own.
     pub(crate) fn map_uses(&self) -> MapUses {
-        MapUses { tags: self.parts().contains(PartKeys::TAG), activity: self.activity.is_some() }
+        MapUses {
+            tags: self.parts().contains(PartKeys::TAG),
+            activity: self.activity.is_some(),
+            // USDT probes report the sizes themselves.
+            samples: self.heap.source == AllocationSource::Own,
+        }
     }
 
     /// Returns the number of rows in lists.
@@ -123,6 +129,17 @@ impl Config {
         let Range { start: shortest, end: longest } = TREND_INTERVAL;
         let of_duration = self.duration.map(|duration| (duration / TREND_INTERVALS).clamp(shortest, longest));
         Some(of_duration.unwrap_or(DEFAULT_TREND_INTERVAL))
+    }
+
+    /// Returns true if probes are attached to allocators.
+    pub(crate) fn probes_allocators(&self) -> bool {
+        self.follows(EventClass::probes_allocators) && self.heap.source.attaches_probes()
+    }
+
+    /// Returns true if heap profiles that targets keep are read. They have neither ages nor threads of blocks.
+    pub(crate) fn reads_own_profiles(&self) -> bool {
+        let filters_blocks = self.blocks.older.is_some() || self.threads != ThreadFilter::default();
+        self.follows(EventClass::probes_allocators) && self.heap.source.reads_own() && !filters_blocks
     }
 
     /// Returns true if `fact` holds for one of the traced event classes.

@@ -61,16 +61,31 @@ pub(super) struct RunClock {
     pub(super) start: Instant,
     /// Time when all probes were in place, as a tick.
     pub(super) start_tick: Tick,
+    /// Last moment of the trace; `None` before it.
+    end: Option<Tick>,
 }
 
 impl RunClock {
     /// Starts a clock now. `origin`: origin of ticks on the monotonic clock.
     pub(super) fn start(origin: Duration) -> Self {
-        Self { origin, start: Instant::now(), start_tick: tick_since(origin) }
+        Self { origin, start: Instant::now(), start_tick: tick_since(origin), end: None }
     }
 
     pub(super) fn now(&self) -> Tick {
         tick_since(self.origin)
+    }
+
+    /// Ends the trace now. Returns its duration and its last moment.
+    pub(super) fn stop(&mut self) -> (Duration, Tick) {
+        let (duration, now) = (self.start.elapsed(), self.now());
+        self.end = Some(now);
+        (duration, now)
+    }
+
+    /// Returns the tick of a time on the monotonic clock. Values that are read after the end belong to the end.
+    pub(super) fn tick_at(&self, time: Duration) -> Tick {
+        let at = Tick::at(time.saturating_sub(self.origin));
+        self.end.map_or(at, |end| at.min(end))
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use memtrace_history::AccountChanges;
 use memtrace_host::kernel::{Counters, ProgramTime};
 use memtrace_model::{
-    AccountTable, Activity, CallsBySize, CgroupId, Losses, MachineReclaim, MemcgMemory, Names, RaisedMinSize,
+    AccountTable, Activity, CallsBySize, CgroupId, Losses, MachineReclaim, MemcgMemory, Names, RaisedMinSize, Samplers,
     Snapshots, TagFunctionCalls, TagId, TagName, Tick,
 };
 
@@ -34,6 +34,8 @@ pub(super) struct Facts {
     /// Activity of threads; `None` if it was not traced.
     pub(super) activity: Option<UnnamedActivity>,
     pub(super) reclaim: Option<MeasuredReclaim>,
+    /// Samplers of the targets: their heap profiles, and those of their allocators.
+    pub(super) samplers: Samplers,
 }
 
 /// Function that returns the activity of threads. Its argument has the names of the stacks of

@@ -27,6 +27,10 @@ pub(super) struct MemoryPlan {
     pub(super) stacks: u32,
     pub(super) ended: EndedLimits,
     pub(super) registry: registry::Limits,
+    /// Maximum number of programs whose own heap profile is read.
+    pub(super) profile_programs: usize,
+    /// Maximum number of stacks in these profiles.
+    pub(super) profile_stacks: usize,
     /// Maximum number of open object files.
     pub(super) files: usize,
     pub(super) unwinding: UnwindLimits,
@@ -102,12 +106,14 @@ mod sixteenths {
     pub(super) const MMAP_RINGS: u64 = 1;
 }
 
-/// Shares, in eighths, of the memory of the registry and its object files.
-mod eighths {
-    pub(super) const IMAGES: u64 = 2;
-    pub(super) const MAPPINGS: u64 = 3;
+/// Shares, in sixteenths, of the memory of the registry, its object files, and the heap profiles that its processes keep.
+mod registry_sixteenths {
+    pub(super) const IMAGES: u64 = 4;
+    pub(super) const MAPPINGS: u64 = 4;
+    pub(super) const PROFILE_PROGRAMS: u64 = 2;
+    pub(super) const PROFILE_STACKS: u64 = 1;
     pub(super) const THREAD_NAMES: u64 = 1;
-    pub(super) const FILES: u64 = 2;
+    pub(super) const FILES: u64 = 4;
 }
 
 /// Shares, in ninths, of the memory of the recorder.
@@ -121,7 +127,7 @@ mod recorder_ninths {
 
 /// Memory of a live block, in bytes.
 const BLOCK: u64 = 80;
-/// Memory of a stack of a running image, in bytes.
+/// Memory of a stack of a running image, in bytes. A stack with samples counts as two (`crates/history/tests/profile_memory.rs`).
 ///
 /// With the maximum number of stacks, a stack takes up to twice this memory (`crates/history/tests/stack_memory.rs`). The other
 /// shares are not full then. With half as many stacks, 10 % of the allocations in the soak test would have merged stacks
@@ -129,8 +135,8 @@ const BLOCK: u64 = 80;
 const STACK: u64 = 288;
 /// Additional memory of a stack of a running image if the run has a recorder: its call path, in bytes.
 const RECORDED_STACK: u64 = 48;
-/// Memory of a stack of an ended image, in bytes. Its encoded totals take about ten bytes. While call paths are removed, a
-/// temporary list contains the number of each path.
+/// Memory of a stack of an ended image, in bytes. Its encoded totals take about ten bytes; with samples they take up to 64 bytes,
+/// and the stack counts as four. While call paths are removed, a temporary list contains the number of each path.
 const ENDED_STACK: u64 = 16;
 /// Additional memory of a stack for its histograms, in bytes: two headers, and 8 bytes for each of 26 buckets. Most
 /// stacks have fewer than ten buckets.
@@ -139,11 +145,12 @@ const HISTOGRAMS: u64 = 256;
 const ENDED_HISTOGRAMS: u64 = 32;
 /// Memory of a stack with a row that the writer of the recording knows, in bytes.
 const KNOWN_TOTAL: u64 = 48;
-/// Memory of a row of a waiting interval, in bytes.
-const QUEUED_ROW: u64 = 192;
+/// Memory of a row of a waiting interval, in bytes. The totals of a stack take 304 bytes, and most other rows less than
+/// 100.
+const QUEUED_ROW: u64 = 256;
 /// Memory of a change in a waiting delta, in bytes: the totals of a changed stack, or the frames of a
 /// new stack.
-const WAITING_STACK: u64 = 256;
+const WAITING_STACK: u64 = 320;
 /// Memory of a call path, in bytes: the tree node, its hash-table entry, and the path's number in the recording.
 const CALL_PATH: u64 = 36;
 /// Memory of an image in the registry, in bytes.
@@ -152,6 +159,10 @@ const IMAGE: u64 = 640;
 const MAPPING: u64 = 64;
 /// Memory of the name of a thread in the registry, in bytes.
 const THREAD_NAME: u64 = 64;
+/// Memory of a program whose own heap profile is read, in bytes, without its stacks. Between readings, no file is open.
+const PROFILE_PROGRAM: u64 = 512;
+/// Memory of a stack in such a profile, in bytes: the place in the target, the last numbers, and the ID of the stack.
+const PROFILE_STACK: u64 = 40;
 /// Memory of an open object file, in bytes. It includes the kernel's structures and the position of the unwind table.
 const FILE: u64 = 1024;
 /// Memory of a BPF map of unwind rows, in bytes.
@@ -194,6 +205,8 @@ impl MemoryPlan {
             stacks: 1 << 20,
             ended: EndedLimits { stacks: 1 << 22, call_paths: 1 << 23 },
             registry: registry::Limits::default(),
+            profile_programs: 1 << 16,
+            profile_stacks: 1 << 20,
             files: 1 << 16,
             // 16 MiB is the call frame information of six compiler executables.
             unwinding: UnwindLimits { copies: Bytes(64 << 20), frame_data: Bytes(16 << 20) },
@@ -227,11 +240,11 @@ impl MemoryPlan {
         let (stack, ended_stack) = stack_memory(full.has_histograms);
         let stack = stack + recorded_stack;
         let entries = |sixteenths: u64, bytes: u64| part * sixteenths / bytes;
-        let state = |eighths: u64, bytes: u64| count(entries(sixteenths::REGISTRY, 8) * eighths / bytes);
+        let state = |share: u64, bytes: u64| count(entries(sixteenths::REGISTRY, 16) * share / bytes);
         let registry = registry::Limits {
-            images: full.registry.images.min(state(eighths::IMAGES, IMAGE)),
-            mappings: full.registry.mappings.min(state(eighths::MAPPINGS, MAPPING)),
-            thread_names: full.registry.thread_names.min(state(eighths::THREAD_NAMES, THREAD_NAME)),
+            images: full.registry.images.min(state(registry_sixteenths::IMAGES, IMAGE)),
+            mappings: full.registry.mappings.min(state(registry_sixteenths::MAPPINGS, MAPPING)),
+            thread_names: full.registry.thread_names.min(state(registry_sixteenths::THREAD_NAMES, THREAD_NAME)),
         };
         Some(Self {
             limit: Some(limit),
@@ -245,7 +258,9 @@ impl MemoryPlan {
                 call_paths: full.ended.call_paths.min(count(entries(sixteenths::CALL_PATHS, CALL_PATH))),
             },
             registry,
-            files: full.files.min(state(eighths::FILES, FILE)),
+            profile_programs: full.profile_programs.min(state(registry_sixteenths::PROFILE_PROGRAMS, PROFILE_PROGRAM)),
+            profile_stacks: full.profile_stacks.min(state(registry_sixteenths::PROFILE_STACKS, PROFILE_STACK)),
+            files: full.files.min(state(registry_sixteenths::FILES, FILE)),
             unwinding: UnwindLimits {
                 copies: full.unwinding.copies.min(Bytes(entries(sixteenths::COPIES, 1))),
                 frame_data,
@@ -286,9 +301,9 @@ impl RecorderLimits {
         call_paths: 1 << 23,
         grouped_stacks: 1 << 20,
         known_totals: 1 << 20,
-        queued_rows: 1 << 20,
+        queued_rows: 3 << 18,
         book: Bytes(0),
-        waiting_stacks: 1 << 20,
+        waiting_stacks: 3 << 18,
         divisor: RECORDER,
     };
 
@@ -296,12 +311,12 @@ impl RecorderLimits {
     /// 10 MiB.
     const WITHOUT_FILE: Self = Self { known_totals: 0, queued_rows: 0, book: Bytes(128 << 20), ..Self::FULL };
 
-    /// Limits of a run with a history for trends only: 41 MiB together. Ended images have no groups.
+    /// Limits of a run with a history for trends only: 40 MiB together. Ended images have no groups.
     const OF_TRENDS: Self = Self {
         call_paths: 1 << 18,
         grouped_stacks: 0,
         book: Bytes(16 << 20),
-        waiting_stacks: 1 << 16,
+        waiting_stacks: 3 << 14,
         divisor: RECORDER_OF_TRENDS,
         ..Self::WITHOUT_FILE
     };

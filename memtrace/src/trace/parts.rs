@@ -3,12 +3,15 @@
 mod accounts;
 mod activity;
 mod demotions;
+mod go_profiles;
 mod overhead;
 mod own_memory;
 mod pages;
 mod periodic_sites;
 mod reclaim;
+mod recorded_samplers;
 mod resident_sets;
+mod samplers;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -21,12 +24,14 @@ use memtrace_model::{Bytes, EndedImage, EventClass, Object, Tick};
 use self::accounts::RunAccounts;
 use self::activity::RunActivity;
 use self::demotions::Demotions;
+use self::go_profiles::{GoProfiles, ProfileLimits};
 use self::overhead::MeasuredOverhead;
 use self::own_memory::OwnMemory;
 use self::pages::PageReader;
 use self::periodic_sites::PeriodicSites;
 use self::reclaim::ReclaimReader;
 use self::resident_sets::ResidentSets;
+use self::samplers::RunSamplers;
 use super::config::Config;
 use super::context::Context;
 use super::facts::Facts;
@@ -44,6 +49,8 @@ pub(super) struct Prepared {
     overhead: Option<OverheadMeter>,
     /// Limit of memtrace's memory; `None` without one.
     memory_limit: Option<Bytes>,
+    /// Limits of the heap profiles that targets keep.
+    profiles: ProfileLimits,
 }
 
 /// A kind of part, and the function that creates it.
@@ -67,6 +74,11 @@ enum Begins {
 /// The kinds of parts, in the order of their work.
 const ROWS: &[Row] = &[
     Row {
+        name: "go profiles",
+        begins: Begins::WithEvents,
+        create: |config, prepared, context| GoProfiles::start(config, prepared.profiles, context).map(boxed),
+    },
+    Row {
         name: "accounts",
         begins: Begins::BeforeEvents,
         create: |_, prepared, _| Ok(boxed(prepared.accounts.take())),
@@ -75,6 +87,11 @@ const ROWS: &[Row] = &[
         name: "activity",
         begins: Begins::BeforeEvents,
         create: |config, _, context| RunActivity::attach(config, context).map(boxed),
+    },
+    Row {
+        name: "samplers",
+        begins: Begins::BeforeEvents,
+        create: |config, _, context| RunSamplers::attach(config, context).map(boxed),
     },
     Row {
         name: "demotions",
@@ -121,9 +138,12 @@ impl Prepared {
         (Self { accounts, ..Self::default() }, sink)
     }
 
-    /// Returns the prepared data of the parts that begin with the events.
-    pub(super) fn with_events(meter: Option<OverheadMeter>, plan: &MemoryPlan) -> Self {
-        Self { overhead: meter, memory_limit: plan.limit, ..Self::default() }
+    /// Returns the prepared data of the parts that begin with the events. `shards`: number of shards.
+    pub(super) fn with_events(meter: Option<OverheadMeter>, plan: &MemoryPlan, shards: usize) -> Self {
+        let MemoryPlan { limit: memory_limit, profile_programs: programs, profile_stacks: stacks, .. } = *plan;
+        // A stack with samples counts as two. The last quarter is for the stacks of other processes.
+        let profiles = ProfileLimits { programs, stacks, shards, stacks_of_shard: plan.stacks as usize * 3 / 8 };
+        Self { overhead: meter, memory_limit, profiles, ..Self::default() }
     }
 }
 
@@ -237,6 +257,11 @@ mod tests {
 
     fn position(name: &str) -> usize {
         ROWS.iter().position(|row| row.name == name).unwrap()
+    }
+
+    #[test]
+    fn heap_profiles_are_read_before_the_accounts_end() {
+        assert!(position("go profiles") < position("accounts"));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use memtrace_host::symbolizer::SymbolizerProcess;
 use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{
     AccountTable, Bytes, EventClass, GeneratedCode, ImageId, Losses, ProcessImage, Profile, RaisedMinSize, RunFacts,
-    Snapshots, TouchWindow, printable,
+    Samplers, Snapshots, TouchWindow, printable,
 };
 use memtrace_object::symbolize::{ImageCode, Symbolizer};
 use memtrace_report::AccountTextOptions;
@@ -77,6 +77,8 @@ pub(super) struct FinishedTrace<'run> {
     pub(super) reclaim: Option<MeasuredReclaim>,
     /// Minimum size of recorded allocations, if it was raised during the run.
     pub(super) raised: Option<RaisedMinSize>,
+    /// Samplers of the targets.
+    pub(super) samplers: Samplers,
     /// Number of events of the run.
     pub(super) events: u64,
     /// Facts that were known when the run started.
@@ -248,6 +250,7 @@ impl FinishedTrace<'_> {
         let kills = snapshots.0.get(&class).into_iter().flat_map(|snapshot| &snapshot.oom_kills);
         RunFacts {
             class,
+            samplers: if probes_allocators { self.samplers.clone() } else { Samplers::default() },
             allocators: if probes_allocators { self.tracker.allocators.names().clone() } else { Default::default() },
             tags: if probes_allocators { measured.tags.clone() } else { BTreeMap::new() },
             tag_functions: if probes_allocators { measured.tag_functions.clone() } else { Vec::new() },
@@ -309,6 +312,7 @@ fn account_table(
     table.losses.clone_from(&profile.losses);
     table.tag_functions.clone_from(&profile.run.tag_functions);
     table.notes.extend(profile.run.raised.map(|raised| raised.to_string()));
+    table.notes.extend(memtrace_report::account_note(&profile.run.samplers));
     table.notes.extend(profile.run.notes.iter().cloned());
     if table.rows.is_empty() {
         table.notes.push(String::from("no traced thread has allocated or freed a block"));

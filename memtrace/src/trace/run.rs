@@ -87,14 +87,19 @@ impl Trace {
         self.context.targets.release()
     }
 
-    /// Describes the targets and probes, and the number of untraced processes: `to pid 4711 (redis-server), 12 probes`.
+    /// Describes the targets, the probes and the heap profiles that targets keep, and the number of untraced processes:
+    /// `to pid 4711 (redis-server), 12 probes`.
     pub(super) fn description(&self) -> String {
+        let profiles = match self.context.tracker.own_profiles.count() {
+            0 => String::new(),
+            some => format!(", {}", format::counted(some as u64, "heap profile", "heap profiles")),
+        };
         let untraced = match self.untraced {
             0 => String::new(),
             some => format!(", {} not traced", format::counted(some as u64, "process", "processes")),
         };
         let Context { targets, probes, .. } = &self.context;
-        format!("to {}, {} probes{untraced}", targets.name, probes.len())
+        format!("to {}, {} probes{profiles}{untraced}", targets.name, probes.len())
     }
 
     /// Returns a note if no process matches the selection yet.
@@ -188,6 +193,7 @@ impl Trace {
         self.parts.forget_files(&closed);
         tables.evict(kernel, tracker, &closed);
         probes.remove_objects(&closed);
+        kernel.forget_sampled(&closed);
         self.postponed.forget_files(&closed);
     }
 

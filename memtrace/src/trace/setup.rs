@@ -49,7 +49,7 @@ impl Setup {
         let (mut kernel, readers) = load(&options, &pids)?;
         allocators.extend(targets.follow_descendants(&mut kernel, tracker)?);
         let mut costs = None;
-        if config.follows(EventClass::probes_allocators) {
+        if config.probes_allocators() {
             let takes_stacks = config.tuning.max_depth > 0;
             let measured = overhead::call_costs(&mut kernel, &mut own_probes, tracker, allocators, takes_stacks);
             costs = match measured {
@@ -84,7 +84,8 @@ impl ExpectedOverhead {
         let Context { kernel, probes, targets, tracker, filter, .. } = context;
         let (mut min_size, max_size) = sizes(config);
         let (mut lines, mut warning) = (Vec::new(), None);
-        if targets.ran_before() {
+        // Without a probe, the trace costs the targets nothing.
+        if targets.ran_before() && !(allocators.is_empty() && probes.is_empty()) {
             let family: Vec<_> = targets.family().collect();
             let measured = if family.is_empty() { running_processes(filter, tracker) } else { family };
             let estimated = Overhead::measure(kernel, probes, allocators, &measured, costs)?;

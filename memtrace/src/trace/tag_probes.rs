@@ -61,7 +61,8 @@ mod tests {
     use super::*;
 
     fn probe(name: &str, arguments: Vec<Option<u8>>) -> UserProbe {
-        UserProbe { name: name.into(), offset: FileOffset(7), semaphore: Some(FileOffset(9)), arguments }
+        let (offset, semaphore) = (FileOffset(7), Some(FileOffset(9)));
+        UserProbe { name: name.into(), offset, semaphore, arguments, places: Vec::new() }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use memtrace_model::{EventClass, PartKeys, Quantity, Requirement};
 
 use super::args::TraceArgs;
 use crate::options::conflict::{ArgConflict, first_given};
+use crate::targets::select::ProbeSite;
 
 /// Returns the traced event classes, each once. Refuses options that need another class.
 pub(in crate::cli) fn resolve(args: &TraceArgs) -> Result<Vec<EventClass>, ArgConflict> {
@@ -15,6 +16,22 @@ pub(in crate::cli) fn resolve(args: &TraceArgs) -> Result<Vec<EventClass>, ArgCo
         return Err(ArgConflict::new(
             format!("{option} needs heap events, which are not traced"),
             format!("remove it, or add heap: --events heap,{}", names(&events)),
+        ));
+    }
+    if !args.heap.source.attaches_probes()
+        && let Some(option) = probe_option(args)
+    {
+        return Err(ArgConflict::new(
+            format!("{option} needs probes in allocators, and --source own attaches none"),
+            "remove one of them",
+        ));
+    }
+    if !args.heap.source.attaches_probes()
+        && let Some(option) = block_filter(args)
+    {
+        return Err(ArgConflict::new(
+            format!("{option} needs ages and threads of blocks, which --source own does not have"),
+            "remove one of them",
         ));
     }
     let is_by_memory = args.common.grouping.by.iter().any(|by| by.parts() == PartKeys::MEMORY);
@@ -53,6 +70,28 @@ fn heap_option(args: &TraceArgs) -> Option<&'static str> {
     args.hooks.given().or_else(|| args.heap.given()).or_else(|| args.blocks.given()).or_else(|| first_given(&others))
 }
 
+/// Returns a given option that applies to traced calls of allocators only.
+fn probe_option(args: &TraceArgs) -> Option<&'static str> {
+    first_given(&[
+        ("--allocator", !args.hooks.allocators.is_empty()),
+        ("--hook", !args.hooks.hooks.is_empty()),
+        ("--max-overhead", args.heap.max_overhead.is_some()),
+        ("--probe-site", args.heap.probe_site != ProbeSite::default()),
+        ("--allocator-latency", args.blocks.allocator_latency.is_some()),
+        // Some samplers report no address of the block.
+        ("--cold-after", args.touches.cold_after.is_some()),
+    ])
+}
+
+/// Returns a given option that selects blocks by their age or their thread. Go's profile has neither.
+fn block_filter(args: &TraceArgs) -> Option<&'static str> {
+    first_given(&[
+        ("--older", args.blocks.older.is_some()),
+        ("--thread", !args.hooks.threads.is_empty()),
+        ("--exclude thread=", args.common.target.excluded_threads().next().is_some()),
+    ])
+}
+
 fn names(events: &[EventClass]) -> String {
     events.iter().map(|class| class.name()).collect::<Vec<_>>().join(",")
 }
@@ -66,6 +105,34 @@ mod tests {
     fn heap_events_are_the_default() {
         assert_eq!(resolve(&parse("")), Ok(vec![EventClass::Heap]));
         assert_eq!(resolve(&parse("--events fault,heap,fault")), Ok(vec![EventClass::Heap, EventClass::Fault]));
+    }
+
+    #[test]
+    fn options_of_probes_are_refused_without_probes() {
+        let refused = |line: &str| resolve(&parse(line)).unwrap_err().message;
+        assert_eq!(
+            refused("--source own --probe-site entry"),
+            "--probe-site needs probes in allocators, and --source own attaches none"
+        );
+        assert!(refused("--source own --allocator-latency 1ms").starts_with("--allocator-latency needs probes"));
+        assert!(refused("--source own --cold-after 10s").starts_with("--cold-after needs probes"));
+        assert!(resolve(&parse("--source auto --cold-after 10s")).is_ok());
+        assert!(resolve(&parse("--source own --min-size 1k")).is_ok());
+        // jemalloc reports both sizes.
+        assert!(resolve(&parse("--source own --size usable")).is_ok());
+        assert!(resolve(&parse("--source exact --probe-site entry")).is_ok());
+    }
+
+    #[test]
+    fn filters_of_blocks_are_refused_without_probes() {
+        for (line, option) in
+            [("--older 1m", "--older"), ("--thread main", "--thread"), ("--exclude thread=worker", "--exclude thread=")]
+        {
+            let conflict = resolve(&parse(&format!("--source own {line}"))).unwrap_err();
+            let expected = format!("{option} needs ages and threads of blocks, which --source own does not have");
+            assert_eq!(conflict.message, expected);
+            assert!(resolve(&parse(line)).is_ok());
+        }
     }
 
     #[test]

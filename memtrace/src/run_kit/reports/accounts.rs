@@ -6,7 +6,7 @@ use std::ops::Range;
 use memtrace_history::accounts;
 use memtrace_history::facts::RecordedFacts;
 use memtrace_history::{Book, Boundary, Moments};
-use memtrace_model::{AccountKeys, AccountNumber, AccountRow, AccountTable, format};
+use memtrace_model::{AccountKeys, AccountNumber, AccountRow, AccountTable, EventClass, format};
 
 /// Returns the accounts by `keys` at the selected moments, not sorted. `notes`: notes about the selection.
 pub(crate) fn table(
@@ -24,6 +24,7 @@ pub(crate) fn table(
     let named = named.map(|(number, totals)| (names.of(number), totals));
     let most = total.marks.unwrap_or_default().high.at_most;
     let rows = accounts::add_up(named, keys.are_by_process(), most).map(|(names, totals)| AccountRow { names, totals });
+    notes.extend(memtrace_report::account_note(&facts.of_class(EventClass::Heap).samplers));
     if moments.is_at_end() {
         notes.extend(facts.notes());
     }

@@ -6,8 +6,8 @@ use memtrace_object::allocators::{Kind, SkipReason, Skipped, Survey, Verdict};
 /// Maximum number of functions of an allocator that are named. The types of a Rust program have four methods each.
 const MAX_NAMES: usize = 8;
 
-/// Describes the allocations of a process that tracing will miss.
-pub(super) fn coverage_gaps(pid: Pid, survey: &Survey) -> Vec<String> {
+/// Describes the allocations of a process that tracing will miss. `has_profile`: true if Go's own heap profile is read.
+pub(super) fn coverage_gaps(pid: Pid, survey: &Survey, has_profile: bool) -> Vec<String> {
     let mut gaps = Vec::new();
     for allocator in &survey.allocators {
         let path = printable(&allocator.object.path);
@@ -33,7 +33,8 @@ pub(super) fn coverage_gaps(pid: Pid, survey: &Survey) -> Vec<String> {
             ));
         }
     }
-    let untraced = survey.examined.iter().filter(|examined| matches!(examined.verdict, Verdict::Go | Verdict::Own));
+    let is_untraced = |verdict: &Verdict| *verdict == Verdict::Own || *verdict == Verdict::Go && !has_profile;
+    let untraced = survey.examined.iter().filter(|examined| is_untraced(&examined.verdict));
     gaps.extend(untraced.map(|examined| format!("process {pid}: {examined}")));
     gaps
 }
@@ -56,7 +57,7 @@ mod tests {
             let (object, kinds) = (Arc::clone(&object), Kinds::one(Kind::Rust));
             let skipped = (0..count).map(skipped).collect();
             let allocators = vec![Allocator { object, kinds, functions: Vec::new(), skipped }];
-            coverage_gaps(Pid(7), &Survey { allocators, examined: Vec::new() })
+            coverage_gaps(Pid(7), &Survey { allocators, examined: Vec::new() }, false)
         };
         let named = gaps(MAX_NAMES);
         // The first note is about the allocator, which has no probes.
@@ -75,9 +76,10 @@ mod tests {
         {
             survey.add(Path::new(path), verdict, None, || unreachable!("without an allocator"));
         }
-        let gaps = coverage_gaps(Pid(7), &survey);
+        let gaps = coverage_gaps(Pid(7), &survey, false);
         let [go, own] = gaps.as_slice() else { panic!("{gaps:?}") };
         assert!(go.starts_with("process 7: /bin/go: made by Go"), "{go}");
         assert!(own.ends_with("its allocator is not traced; trace a process that runs a copy of the file"), "{own}");
+        assert_eq!(coverage_gaps(Pid(7), &survey, true), gaps[1..]);
     }
 }

@@ -6,6 +6,7 @@ use memtrace_model::Pid;
 
 use super::config::ProbeSite;
 use super::coverage_gaps::coverage_gaps;
+use super::go_programs;
 use super::probes::AllocatorProbes;
 use crate::run_kit::error::Error;
 use crate::targets::track::ProcessTracker;
@@ -79,7 +80,8 @@ impl Descendants {
             }
             let found = tracker.track_running(pid);
             new.count += 1;
-            new.notes.extend(coverage_gaps(pid, &tracker.survey(pid)));
+            let survey = tracker.survey(pid);
+            new.notes.extend(coverage_gaps(pid, &survey, go_programs::runs(pid, tracker)));
             let probes = |allocator| {
                 let id = tracker.allocators.id(&allocator);
                 AllocatorProbes::new(pid, Scope::AllProcesses, &allocator, id, probe_site?)

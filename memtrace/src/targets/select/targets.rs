@@ -18,11 +18,13 @@ use super::config::{ProbeSite, Target};
 use super::coverage_gaps::coverage_gaps;
 use super::descendants::{Descendant, Descendants, NewDescendants};
 use super::filter;
+use super::go_programs;
 use super::probes::AllocatorProbes;
 use crate::run_kit::descriptors;
 use crate::run_kit::error::{AllocatorUser, Error, from_engines};
 use crate::run_kit::outcome::CommandEnd;
 use crate::run_kit::start_progress::StartProgress;
+use crate::targets::sample_sites;
 use crate::targets::track::ProcessTracker;
 
 /// Once there are this many notes, further notes about late allocators are only counted.
@@ -158,11 +160,16 @@ impl Targets {
             for examined in &survey.examined {
                 log::debug!("process {pid}: {examined}");
             }
+            let profile = go_programs::examine(pid, tracker);
+            let has_profile = matches!(profile, Some(Ok(())));
             let Some(probe_site) = probe_site else {
+                if let Some(Err(error)) = profile.filter(|_| !children) {
+                    return Err(error);
+                }
                 processes.push(process);
                 continue;
             };
-            notes.extend(coverage_gaps(pid, &survey));
+            notes.extend(coverage_gaps(pid, &survey, has_profile));
             // If the process exited during the survey, its files could not be opened. Report the exit instead.
             let missing = |error| {
                 if process.has_exited() {
@@ -173,12 +180,17 @@ impl Targets {
             };
             let supported = match survey.supported().map_err(missing) {
                 Ok(supported) => supported,
+                Err(Error::NoAllocator { .. }) if has_profile || sample_sites::publishes(pid, tracker) => {
+                    processes.push(process);
+                    continue;
+                }
                 // The child processes can have an allocator.
                 Err(error @ Error::NoAllocator { .. }) if children => {
                     without_allocator.get_or_insert(error);
                     processes.push(process);
                     continue;
                 }
+                Err(error @ Error::NoAllocator { .. }) => return Err(profile.and_then(Result::err).unwrap_or(error)),
                 Err(error) => return Err(error),
             };
             for allocator in supported {
@@ -196,8 +208,10 @@ impl Targets {
             // Nothing follows the descendants yet, because the BPF programs are not loaded.
             probes.extend(targets.find_descendants(tracker, |_| Ok(true))?.probes);
         }
+        let is_sampled = |pid| go_programs::runs(pid, tracker) || sample_sites::publishes(pid, tracker);
+        let has_profile = || targets.family().any(is_sampled);
         match without_allocator {
-            Some(error) if probes.is_empty() => Err(error),
+            Some(error) if probes.is_empty() && !has_profile() => Err(error),
             _ => Ok((targets, probes)),
         }
     }
@@ -272,10 +286,15 @@ impl Targets {
         }
         let executable = argv.first().map(OsString::as_os_str).unwrap_or_default();
         let Candidates { survey, mut objects, untraceable } = tracker.candidates(executable);
-        if probe_site.is_some()
-            && let Some(error) = untraceable
-        {
-            return Err(from_engines::allocators(AllocatorUser::Command(executable.to_owned()), error));
+        if let Some(error) = untraceable {
+            let command = AllocatorUser::Command(executable.to_owned());
+            match go_programs::examine_command(command.clone(), &error, &objects, tracker) {
+                Some(Err(error)) => return Err(error),
+                None if probe_site.is_some() && !sample_sites::any_publishes(&objects, tracker) => {
+                    return Err(from_engines::allocators(command, error));
+                }
+                Some(Ok(())) | None => {}
+            }
         }
         let possible = tracker.possible_allocators(argv);
         objects.extend(possible.objects);

@@ -10,7 +10,12 @@ use memtrace_model::AllocatorId;
 pub(super) struct AllocatorIds {
     by_object: HashMap<PathBuf, AllocatorId>,
     names: BTreeMap<AllocatorId, String>,
+    /// ID of Go's allocator; `None` before it is used.
+    go: Option<AllocatorId>,
 }
+
+/// Name of Go's allocator. All Go programs share it, as each has its own copy.
+const GO: &str = "go";
 
 impl AllocatorIds {
     /// Returns the ID of the allocator in the object `handle`. A new allocator gets the next ID, and a name from `kind`
@@ -19,14 +24,27 @@ impl AllocatorIds {
         if let Some(&id) = self.by_object.get(handle) {
             return id;
         }
-        // IDs start at 1, because 0 is `UNKNOWN`.
-        let Ok(number) = u16::try_from(self.names.len() + 1) else { return AllocatorId::UNKNOWN };
-        let id = AllocatorId(number);
+        let Some(id) = self.next_id() else { return AllocatorId::UNKNOWN };
         self.by_object.insert(handle.to_owned(), id);
         let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
         let name = if file == kind { file.into_owned() } else { format!("{kind} ({file})") };
         self.names.insert(id, name);
         id
+    }
+
+    /// Returns the ID of Go's allocator. After 65,535 objects, the ID is [`AllocatorId::UNKNOWN`].
+    pub(super) fn go(&mut self) -> AllocatorId {
+        if let Some(id) = self.go {
+            return id;
+        }
+        let Some(id) = self.next_id() else { return AllocatorId::UNKNOWN };
+        self.names.insert(id, String::from(GO));
+        *self.go.insert(id)
+    }
+
+    /// Returns the next ID. IDs start at 1, because 0 is `UNKNOWN`.
+    fn next_id(&self) -> Option<AllocatorId> {
+        u16::try_from(self.names.len() + 1).ok().map(AllocatorId)
     }
 
     /// Forgets objects with closed files. The names of their IDs are kept, because blocks can still have these IDs.
@@ -56,6 +74,16 @@ mod tests {
         assert_eq!(assign("/proc/self/fd/7", "glibc", "/lib/libc.so.6"), 1);
         let names: Vec<_> = ids.names().values().map(String::as_str).collect();
         assert_eq!(names, ["glibc (libc.so.6)", "libjemalloc.so.2"]);
+    }
+
+    #[test]
+    fn go_has_one_number() {
+        let mut ids = AllocatorIds::default();
+        assert_eq!(ids.assign(Path::new("/proc/self/fd/7"), "glibc", Path::new("/lib/libc.so.6")), AllocatorId(1));
+        assert_eq!([ids.go(), ids.go()], [AllocatorId(2); 2]);
+        assert_eq!(ids.assign(Path::new("/proc/self/fd/9"), "musl", Path::new("/lib/libc.so")), AllocatorId(3));
+        let names: Vec<_> = ids.names().values().map(String::as_str).collect();
+        assert_eq!(names, ["glibc (libc.so.6)", "go", "musl (libc.so)"]);
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub(crate) struct Allocators {
     user_hooks: UserHooks,
     /// True if allocation events have the ID of the allocator.
     records_allocators: bool,
+    /// False if no allocator gets probes.
+    attaches_probes: bool,
     /// True if probes are placed for all processes. Each object is then surveyed once.
     shares_probes: bool,
     /// Handles of the allocators found. If probes are attached for single processes, there is one entry for each
@@ -48,6 +50,7 @@ impl Allocators {
         Self {
             user_hooks,
             records_allocators,
+            attaches_probes: true,
             shares_probes: false,
             found: BoundedSet::new(MAX_REMEMBERED),
             surveyed: BoundedSet::new(MAX_REMEMBERED),
@@ -61,6 +64,11 @@ impl Allocators {
     /// Records that events are counted from now on. Allocators that are found later are late.
     pub(super) const fn start(&mut self) {
         self.has_started = true;
+    }
+
+    /// Records that no allocator gets probes.
+    pub(crate) const fn attach_none(&mut self) {
+        self.attaches_probes = false;
     }
 
     /// Records that probes are attached for all processes, not for single ones.
@@ -140,7 +148,7 @@ impl Allocators {
         let owner = self.owner(pid);
         let handles = image.objects().filter_map(|object| object.handle.as_ref());
         let mut found = handles.filter(|handle| self.found.contains(&(owner, (*handle).clone())));
-        found.any(|handle| self.verdicts.get(handle) != Some(Some(UntracedReason::NotAttached)))
+        self.attaches_probes && found.any(|handle| self.verdicts.get(handle) != Some(Some(UntracedReason::NotAttached)))
     }
 
     /// Returns true if an object is known to be made by Go.
@@ -157,6 +165,7 @@ impl Allocators {
         }
         match self.verdicts.get(handle)? {
             Some(reason) => Some(reason),
+            None if !self.attaches_probes => Some(UntracedReason::NoOwnProfile),
             None if self.found.contains(&(self.owner(pid), handle.clone())) => None,
             None => Some(UntracedReason::NotAttached),
         }
@@ -209,6 +218,20 @@ impl Allocators {
     /// Returns the images that mapped an allocator before it had probes.
     pub(super) const fn late(&mut self) -> &mut LateProbes {
         &mut self.late
+    }
+
+    /// Returns the ID of Go's allocator, whose blocks are in Go's own heap profile.
+    pub(crate) fn go_id(&mut self) -> AllocatorId {
+        if self.records_allocators { self.ids.go() } else { AllocatorId::UNKNOWN }
+    }
+
+    /// Returns the ID of the samples that an object reports. If the object has an allocator, both have the same ID. `source`:
+    /// name of the samples otherwise.
+    pub(crate) fn id_of_samples(&mut self, object: &Object, source: &str) -> AllocatorId {
+        match &object.handle {
+            Some(handle) if self.records_allocators => self.ids.assign(handle, source, &object.path),
+            _ => AllocatorId::UNKNOWN,
+        }
     }
 
     pub(crate) const fn names(&self) -> &BTreeMap<AllocatorId, String> {

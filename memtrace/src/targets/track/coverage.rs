@@ -1,7 +1,6 @@
 //! Processes in scope that have no allocator with probes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,11 +14,12 @@ use memtrace_model::{
 use super::tracker::ProcessTracker;
 
 /// Reasons why objects have no probes, most specific first. A process gets the most specific reason of its objects.
-const PRECEDENCE: [UntracedReason; 8] = [
+const PRECEDENCE: [UntracedReason; 9] = [
     UntracedReason::NotAttached,
     UntracedReason::UnsupportedAllocator,
     UntracedReason::Architecture,
     UntracedReason::Go,
+    UntracedReason::NoOwnProfile,
     UntracedReason::Stripped,
     UntracedReason::Damaged,
     UntracedReason::Unreadable,
@@ -33,7 +33,7 @@ const LOADING: Duration = Duration::from_millis(100);
 /// Coverage of the processes in scope by probes in allocators.
 #[derive(Debug, Default)]
 pub(crate) struct Coverage {
-    /// True if a process in scope has an allocator with probes.
+    /// True if a process in scope has an allocator with probes, or a heap profile of its own that is read.
     has_probed: bool,
     /// Processes in scope that have no allocator with probes. Contains only processes with an image in the registry.
     without: Vec<(ImageId, UntracedProcess)>,
@@ -93,7 +93,7 @@ impl Coverage {
         let is_recorded = |id: &ImageId| snapshot.and_then(|snapshot| snapshot.images.get(id)).is_some_and(has_events);
         // The events of a Go program come from its C code only. They do not prove that the Go heap is traced.
         let lacks = |(id, process): &&(ImageId, UntracedProcess)| {
-            process.reason.applies_to(class) && (process.reason == UntracedReason::Go || !is_recorded(id))
+            process.reason.applies_to(class) && (process.reason.is_go() || !is_recorded(id))
         };
         let untraced = self.without.iter().filter(lacks);
         let mut all = Untraced::new(untraced.map(|(_, process)| process.clone()).collect());
@@ -213,28 +213,26 @@ fn is_certain(reason: UntracedReason) -> bool {
 
 /// Returns true if an event of the image was recorded.
 fn has_events(usage: &ImageUsage) -> bool {
-    usage.total != Quantities::default() || usage.unmatched_frees > 0
+    usage.total != Quantities::default() || usage.unmatched_frees > 0 || usage.unmatched_samples > 0
 }
 
-/// Returns the running process of an image if its executable is a Go program. An allocator with probes can serve the C code of
-/// such a program, but the Go heap is not traced.
+/// Returns the running process of an image if its executable is a Go program, and its heap profile is not read. An allocator with
+/// probes can serve the C code of such a program, but the Go heap is not traced.
 fn go_program(tracker: &ProcessTracker, id: ImageId) -> Option<UntracedProcess> {
     let image = tracker.images().get(&id).filter(|image| image.ended.is_none())?;
-    // A Go library does not make its executable a Go program.
-    let is_executable = |path: &Path| image.exe.as_deref() == Some(path);
-    let is_go = image.objects().any(|object| is_executable(&object.path) && tracker.allocators.is_go(object));
-    is_go.then(|| UntracedProcess {
+    tracker.go_program(id)?;
+    Some(UntracedProcess {
         pid: id.pid,
         comm: image.comm.clone(),
         exe: image.exe.clone(),
-        reason: UntracedReason::Go,
+        reason: tracker.own_profiles.obstacle(id)?,
         rss: procfs::counted(id.pid).ok().map(|counted| counted.rss),
     })
 }
 
 /// Result of the examination of an image.
 enum Examination {
-    /// An allocator of the image has probes.
+    /// An allocator of the image has probes, or the image's own heap profile is read.
     Probed,
     Untraced(UntracedProcess),
     /// The image has nothing that could allocate.
@@ -245,6 +243,9 @@ impl Examination {
     /// Examines an image that has no known allocator with probes.
     fn of(tracker: &mut ProcessTracker, id: ImageId) -> Self {
         let Some(image) = tracker.images().get(&id) else { return Self::NoProcess };
+        if tracker.own_profiles.is_read(id) {
+            return Self::Probed;
+        }
         let (comm, exe, start) = (image.comm.clone(), image.exe.clone(), image.start);
         let mut runs = image.ended.is_none();
         let mut objects = mapped_files(image);
@@ -267,6 +268,10 @@ impl Examination {
         let Some(reasons) = reasons else { return Self::Probed };
         let reason = PRECEDENCE.into_iter().find(|reason| reasons.contains(reason));
         let reason = match reason.filter(|reason| is_readable && *reason != UntracedReason::Unreadable) {
+            // A library that is written in Go has no profile: the executable's runtime keeps the profile.
+            Some(UntracedReason::Go) if tracker.go_program(id).is_some() => {
+                tracker.own_profiles.obstacle(id).unwrap_or(UntracedReason::Go)
+            }
             Some(reason) => reason,
             None if runs => UntracedReason::Unreadable,
             None => UntracedReason::Ended,

@@ -1,6 +1,7 @@
 //! Applies perf mmap events to the tracker, and reads mappings again if events were lost.
 
 use std::collections::BTreeSet;
+use std::mem;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +32,7 @@ impl ProcessTracker {
             None => Ok(0),
         };
         self.owners.update();
-        let mut changes = Changes::default();
+        let mut changes = Changes { allocators: mem::take(&mut self.unprobed), ..Changes::default() };
         for event in events {
             self.apply(event, &mut changes);
         }
@@ -47,6 +48,11 @@ impl ProcessTracker {
             self.locked.push_back(pid);
         }
         changes
+    }
+
+    /// Puts allocators back that a poll has returned. The next poll returns them again.
+    pub(crate) fn put_back(&mut self, allocators: Vec<(Pid, Allocator)>) {
+        self.unprobed.extend(allocators);
     }
 
     fn apply(&mut self, event: MmapEvent, changes: &mut Changes) {
@@ -90,6 +96,7 @@ impl ProcessTracker {
                 {
                     traced.insert(pid);
                 }
+                self.own_profiles.add_new(pid);
                 let (parents, child) = (self.registry.current(parent), self.registry.current(pid));
                 self.allocators.late().record_fork(parents, child, Duration::from_nanos(event.time_ns));
                 ProcessEventKind::Forked { parent, at }
@@ -124,6 +131,7 @@ impl ProcessTracker {
         }
         if self.awaiting_exe.remove(&pid) {
             self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Exe { exe: path.to_owned() } });
+            self.own_profiles.add_new(pid);
         }
         let (build_id, inode) = match identity {
             FileIdentity::BuildId(build_id) => (Some(build_id), None),
@@ -173,6 +181,7 @@ impl ProcessTracker {
         changes.remapped.insert(pid);
         let at = self.now();
         self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
+        self.own_profiles.add_new(pid);
         Ok(())
     }
 }

@@ -14,13 +14,14 @@ use memtrace_host::mmap_events::MmapEvents;
 use memtrace_host::procfs;
 use memtrace_host::procfs::{MetadataReader, Objects, ProcessError, ProcessMetadata};
 use memtrace_model::{
-    AbsAddr, Bytes, ImageEnd, ImageId, LossReason, Losses, Object, Owner, PartKeys, Pid, ProcessEvent,
+    AbsAddr, Bytes, ImageEnd, ImageId, LossReason, Losses, Mapping, Object, Owner, PartKeys, Pid, ProcessEvent,
     ProcessEventKind, ProcessImage, Runtime, Snapshot, Tick, Tid,
 };
 use memtrace_object::allocators::{Allocator, Survey, UserHooks};
 
 use super::allocators::Allocators;
 use super::code_generators::CodeGenerators;
+use super::own_profiles::OwnProfiles;
 use super::owners::Owners;
 use crate::run_kit::clock;
 
@@ -35,6 +36,7 @@ pub(crate) struct ProcessTracker {
     pub(crate) allocators: Allocators,
     pub(super) metadata: MetadataReader,
     pub(crate) owners: Owners,
+    pub(crate) own_profiles: OwnProfiles,
     /// Processes that have called exec, and have not mapped their executable yet. The next file that such a process
     /// maps is its executable.
     pub(super) awaiting_exe: HashSet<Pid>,
@@ -48,6 +50,8 @@ pub(crate) struct ProcessTracker {
     pub(crate) code_generators: CodeGenerators,
     /// Processes that could not be read at the start, because they held a lock. They are read as soon as they can be.
     pub(super) locked: VecDeque<Pid>,
+    /// Allocators that the next poll returns again.
+    pub(super) unprobed: Vec<(Pid, Allocator)>,
 }
 
 /// Times of a tracker, on the monotonic clock.
@@ -84,6 +88,7 @@ impl ProcessTracker {
             allocators: Allocators::new(user_hooks, parts.contains(PartKeys::ALLOCATOR)),
             metadata: MetadataReader::new(),
             owners: Owners::default(),
+            own_profiles: OwnProfiles::default(),
             awaiting_exe: HashSet::new(),
             clock: TrackerClock { origin: clock_start, start: None },
             records_thread_names,
@@ -91,6 +96,7 @@ impl ProcessTracker {
             unread: 0,
             code_generators: CodeGenerators::default(),
             locked: VecDeque::new(),
+            unprobed: Vec::new(),
         }
     }
 
@@ -178,6 +184,7 @@ impl ProcessTracker {
         }
         let at = self.now();
         self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
+        self.own_profiles.add_new(pid);
         self.read_metadata(pid);
     }
 
@@ -222,6 +229,7 @@ impl ProcessTracker {
         let image = procfs::read_image(pid, &mut self.objects)?;
         let at = self.now();
         self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
+        self.own_profiles.add_new(pid);
         self.read_metadata(pid);
         Ok(())
     }
@@ -338,6 +346,14 @@ impl ProcessTracker {
         self.registry.images().get(&self.latest_id(pid))
     }
 
+    /// Returns a mapping of the executable of an image, if Go's linker made the executable.
+    pub(crate) fn go_program(&self, id: ImageId) -> Option<&Mapping> {
+        let image = self.registry.images().get(&id)?;
+        // A Go library does not make its executable a Go program.
+        let is_program = |object: &Object| image.exe.as_ref() == Some(&object.path) && self.allocators.is_go(object);
+        image.mappings.iter().find(|mapping| mapping.object.as_deref().is_some_and(is_program))
+    }
+
     /// Returns the runtime of the program in an image, if it is known.
     pub(crate) fn runtime(&self, id: ImageId) -> Option<Runtime> {
         let image = self.registry.images().get(&id)?;
@@ -384,6 +400,7 @@ impl ProcessTracker {
             };
             self.registry.apply(ProcessEvent { pid: id.pid, kind });
         }
+        self.own_profiles.remove(id);
         self.registry.take(id)
     }
 

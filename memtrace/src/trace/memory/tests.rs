@@ -1,7 +1,7 @@
 use super::*;
 
 /// All optional features with BPF maps of their own.
-const USES: MapUses = MapUses { tags: true, activity: true };
+const USES: MapUses = MapUses { tags: true, activity: true, samples: true };
 
 const FULL: MemoryPlan = MemoryPlan {
     limit: None,
@@ -12,6 +12,8 @@ const FULL: MemoryPlan = MemoryPlan {
     stacks: 1 << 20,
     ended: EndedLimits { stacks: 1 << 22, call_paths: 1 << 23 },
     registry: registry::Limits { images: 1 << 17, mappings: 1 << 20, thread_names: 1 << 17 },
+    profile_programs: 1 << 16,
+    profile_stacks: 1 << 20,
     files: 1 << 16,
     unwinding: UnwindLimits { copies: Bytes(64 << 20), frame_data: Bytes(16 << 20) },
     generated_names: Bytes(32 << 20),
@@ -30,6 +32,8 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
         stacks,
         ended: EndedLimits { stacks: ended_stacks, call_paths },
         registry: registry::Limits { images, mappings, thread_names },
+        profile_programs,
+        profile_stacks,
         files,
         unwinding: UnwindLimits { copies, frame_data },
         generated_names,
@@ -68,6 +72,8 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
         (images as u64, IMAGE),
         (mappings as u64, MAPPING),
         (thread_names as u64, THREAD_NAME),
+        (profile_programs as u64, PROFILE_PROGRAM),
+        (profile_stacks as u64, PROFILE_STACK),
         (files as u64, FILE),
         (u64::from(maps.rows), ROWS),
         (rings, ring_size.0),
@@ -99,6 +105,7 @@ fn everything_fits_into_every_limit_from_the_smallest_on() {
             assert!(plan.ring_size.0 >= SMALLEST_RING && plan.live > 10_000 && plan.stacks > 50, "{limit}: {plan:?}");
             assert!(plan.unwinding.frame_data.0 > 1 << 19 && plan.generated_names.0 > 1 << 18, "{limit}: {plan:?}");
             assert!(plan.registry.images > 300 && plan.registry.mappings > 4000 && plan.files > 200, "{plan:?}");
+            assert!(plan.profile_stacks > 1000 && plan.profile_programs > 200, "{plan:?}");
         }
     }
 }
@@ -151,7 +158,13 @@ fn shares_add_up_to_the_whole() {
         + sixteenths::COPIES
         + sixteenths::MMAP_RINGS;
     assert_eq!(all, 16);
-    assert_eq!(eighths::IMAGES + eighths::MAPPINGS + eighths::THREAD_NAMES + eighths::FILES, 8);
+    let registry = registry_sixteenths::IMAGES
+        + registry_sixteenths::MAPPINGS
+        + registry_sixteenths::PROFILE_PROGRAMS
+        + registry_sixteenths::PROFILE_STACKS
+        + registry_sixteenths::THREAD_NAMES
+        + registry_sixteenths::FILES;
+    assert_eq!(registry, 16);
     let recorder = recorder_ninths::CALL_PATHS
         + recorder_ninths::GROUPED_STACKS
         + recorder_ninths::KNOWN_TOTALS
@@ -160,7 +173,8 @@ fn shares_add_up_to_the_whole() {
     assert_eq!(recorder, 9);
 }
 
-/// The machine has 5,000 processes with ten executable mappings each, 350,000 live blocks, and 4,000 open object files.
+/// The machine has 5,000 processes with ten executable mappings each, 350,000 live blocks, and 4,000 open object files. All
+/// processes can be Go programs.
 #[test]
 fn the_default_suffices_for_a_busy_machine() {
     let of_trends = MemoryPlan { recorder: Some(RecorderLimits::OF_TRENDS), ..FULL };
@@ -168,6 +182,7 @@ fn the_default_suffices_for_a_busy_machine() {
         let plan = MemoryPlan::within(limit, 4, 16, full).unwrap();
         assert!(plan.registry.images >= 5000 && plan.registry.mappings >= 50_000, "{plan:?}");
         assert!(plan.live >= 350_000 && plan.files >= 4000, "{plan:?}");
+        assert!(plan.profile_programs >= 5000 && plan.profile_stacks >= 30_000, "{plan:?}");
         assert_eq!(plan.maps.memory(), MapSizes::FULL.memory());
     }
 }

@@ -152,6 +152,7 @@ fn add_values(image: ImageId, class: EventClass, usage: &ImageUsage, interval: &
         (ImageValue::DiscardedCount, usage.total.discarded().count),
         (ImageValue::UnmatchedFrees, usage.unmatched_frees),
         (ImageValue::RepeatedFrees, usage.repeated_frees),
+        (ImageValue::UnmatchedSamples, usage.unmatched_samples),
         (ImageValue::MergedStacks, usage.merged_stacks),
         (ImageValue::DemotedAt, u64::from(usage.demotion.at.0)),
         (ImageValue::DemotedSize, usage.demotion.min_size.0),

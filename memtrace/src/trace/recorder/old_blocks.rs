@@ -75,7 +75,8 @@ fn details(image: ImageId, held: Vec<(StackKey, Quantities)>, stacks: &RecordedS
             (DetailKind::OldExitBytes, exit.bytes.0),
             (DetailKind::OldExitCount, exit.count),
         ];
-        let numbers = numbers.into_iter().filter(|(_, value)| *value != 0);
+        let spread = DetailKind::OLD_SPREAD.map(|(kind, quantity)| (kind, usage[quantity]));
+        let numbers = numbers.into_iter().chain(spread).filter(|(_, value)| *value != 0);
         details.extend(numbers.map(|(kind, value)| Detail { key, kind, index: 0, value }));
     }
     details.sort_unstable_by_key(|detail| (detail.key, detail.kind));

@@ -6,7 +6,8 @@ use std::mem;
 use memtrace_history::EndedProcesses;
 use memtrace_history::pipeline::{Delays, RunTotals, count_missing_frames};
 use memtrace_model::{
-    CallsBySize, Delta, ImageId, ImageUsage, LossReason, Losses, PartKeys, Snapshots, Stacks, TagId, TagName, format,
+    CallsBySize, Delta, ImageId, ImageUsage, LossReason, Losses, PartKeys, Samplers, Snapshots, Stacks, TagId, TagName,
+    format,
 };
 
 use super::Trace;
@@ -94,7 +95,7 @@ impl Trace {
         let Context { mut targets, tracker, tables, clock, recorder, complete, .. } = context;
         // Ends the thread that builds tables.
         drop(tables);
-        let Facts { measured, snapshots, accounts, activity, reclaim, raised, .. } = facts;
+        let Facts { measured, snapshots, accounts, activity, reclaim, raised, samplers, .. } = facts;
         let finished = FinishedTrace {
             targets: &targets,
             tracker: &tracker,
@@ -104,6 +105,7 @@ impl Trace {
             measured,
             reclaim,
             raised,
+            samplers,
             events,
             facts_at_start,
             origin: clock.origin,
@@ -123,10 +125,10 @@ impl Trace {
             self.context.complete = false;
         }
         self.mark_entered_functions();
+        // Read both times at one moment, so that the last interval ends with the trace. The parts can take seconds to close.
+        let (duration, now) = self.context.clock.stop();
         touches.iter().for_each(|touches| self.context.shards.set_touches(&touches.processes));
         self.parts.close(&mut self.context);
-        // Read both times at one moment, so that the last interval ends with the trace.
-        let (duration, now) = (self.context.clock.start.elapsed(), self.context.clock.now());
         self.context.shards.stop(now);
         let cpu = processor_time().saturating_sub(self.cpu_at_start);
         self.parts.stop(&mut self.context);
@@ -162,6 +164,7 @@ impl Trace {
             last_accounts: None,
             activity: None,
             reclaim: None,
+            samplers: Samplers::default(),
         };
         self.parts.read_rest(now, &mut self.context, &mut facts);
         facts

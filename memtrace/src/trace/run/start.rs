@@ -7,7 +7,7 @@ use memtrace_history::ledger;
 use memtrace_history::pipeline::{Drained, Shards, Sinks, Source};
 use memtrace_host::kernel::{self, Probes, RingReader};
 use memtrace_host::procfs::{self, ProcessorWait};
-use memtrace_model::{Event, EventClass, Losses, Pid};
+use memtrace_model::{Event, Losses, Pid};
 
 use super::Trace;
 use crate::run_kit::clock;
@@ -56,7 +56,13 @@ pub(in crate::trace) fn start(
     let (plan, note) = memory::plan(config, setup::rings(config))?;
     let (keys, user_hooks) = (config.parts(), config.user_hooks.clone());
     let mut tracker = ProcessTracker::new(origin, keys, user_hooks, plan.mmap_ring, plan.registry);
-    let probe_site = config.follows(EventClass::probes_allocators).then_some(config.heap.probe_site);
+    let probe_site = config.probes_allocators().then_some(config.heap.probe_site);
+    if !config.heap.source.attaches_probes() {
+        tracker.allocators.attach_none();
+    }
+    if config.reads_own_profiles() {
+        tracker.own_profiles.enable();
+    }
     let is_command = matches!(config.target, Target::Command { .. });
     if !is_command {
         privileges::keep_for_tracing();
@@ -115,7 +121,7 @@ pub(in crate::trace) fn start(
     begin(&mut context)?;
     let hits_at_start = context.kernel.counters().hits;
     let ExpectedOverhead { lines, meter } = overhead;
-    parts.begin(config, Prepared::with_events(meter, &plan), &mut context)?;
+    parts.begin(config, Prepared::with_events(meter, &plan, rings), &mut context)?;
     for line in note.iter().chain(&context.left_out.note()).chain(&lines) {
         observer.note(line);
     }

@@ -205,7 +205,8 @@ mod tests {
     fn user_probes_are_steps() {
         let step = |name: &str, arguments: Vec<Option<u8>>| {
             let (offset, semaphore) = (FileOffset(7), Some(FileOffset(9)));
-            site(&UserProbe { name: name.into(), offset, semaphore, arguments }).map(|site| site.step)
+            let places = Vec::new();
+            site(&UserProbe { name: name.into(), offset, semaphore, arguments, places }).map(|site| site.step)
         };
         let none =
             StepProbe { action: StepAction::End, site: TASKS, value: None, is_half: false, name: None, text: None };

@@ -1,0 +1,473 @@
+//! Samplers of the targets: attaches the probes by which allocators and libraries report samples of their own.
+
+mod watch;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use memtrace_host::kernel::{KernelError, SampledSite, Scope};
+use memtrace_host::procfs;
+use memtrace_host::target_files::open_target_file;
+use memtrace_model::{
+    EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Mapping, Object, Pid, Quantity, Sampler, Samplers, plain,
+    printable,
+};
+use memtrace_object::allocators::AllocatorSampler;
+
+use self::watch::{State, WatchedSampler};
+use super::recorded_samplers::RecordedSamplers;
+use crate::options::BlockSizes;
+use crate::options::source::AllocationSource;
+use crate::run_kit::error::Error;
+use crate::run_kit::observer::Observer;
+use crate::targets::sample_sites::{self, SampleProbes};
+use crate::targets::select::Selection;
+use crate::trace::config::Config;
+use crate::trace::context::Context;
+use crate::trace::facts::Facts;
+use crate::trace::part::{LeftImage, Part};
+
+/// Number of ticks between two readings of the variables of samplers, and between two attempts to attach: about a second.
+const WATCH_EVERY: u32 = 10;
+
+/// Number of readings after which a sampler that is off is named. An allocator reads its options after the start of the process.
+const READINGS: u32 = 2;
+
+/// Maximum number of images whose variables are read. The samples of others are recorded, and their interval is not named.
+const MAX_WATCHED: usize = 256;
+
+/// Maximum number of different notes.
+const MAX_NOTES: usize = 200;
+
+/// Functions and USDT probes of an object that report samples.
+#[derive(Debug, Default)]
+struct ObjectSamples {
+    /// Samplers of allocators; none if the run uses USDT probes only.
+    samplers: Vec<AllocatorSampler>,
+    probes: Vec<SampleProbes>,
+    /// Reasons why the allocator or the USDT probes of the object are not used.
+    refusals: Vec<String>,
+}
+
+impl ObjectSamples {
+    /// Returns true if the USDT probes are used. With a sampler they would report its blocks a second time, unless it is off.
+    fn uses_probes(&self, is_off: bool) -> bool {
+        !self.probes.is_empty() && (self.samplers.is_empty() || is_off)
+    }
+}
+
+/// State of an image at the last update.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Examined {
+    /// Number of mappings.
+    mappings: usize,
+    /// True if the objects of these mappings have their probes.
+    is_done: bool,
+}
+
+/// Samplers of the processes of a run.
+pub(super) struct RunSamplers {
+    /// True if the samplers of allocators are used, false if USDT probes are used in processes without a traced allocator only.
+    uses_samplers: bool,
+    usable_sizes: bool,
+    /// Examined objects, by their handles.
+    objects: HashMap<PathBuf, Arc<ObjectSamples>>,
+    examined: BTreeMap<ImageId, Examined>,
+    /// True if the image examined last must be examined again, because a process held the lock of its memory map.
+    is_blocked: bool,
+    /// Images to be examined again.
+    blocked: Vec<ImageId>,
+    /// Objects with probes; true if these include the USDT probes.
+    attached: HashMap<(Scope, PathBuf), bool>,
+    /// Processes that have got USDT probes of their own, in a run without samplers of allocators.
+    probed: BTreeSet<Pid>,
+    watched: BTreeMap<ImageId, Vec<WatchedSampler>>,
+    /// Images whose allocators do not sample.
+    off: BTreeSet<ImageId>,
+    samplers: Samplers,
+    recorded: RecordedSamplers,
+    notes: HashSet<String>,
+    /// Notes that were not shown yet.
+    new_notes: Vec<String>,
+    ticks: u32,
+}
+
+impl RunSamplers {
+    /// Attaches probes to the running processes, and to the objects that the command may load. Returns `None` if the run uses no
+    /// samples of its targets.
+    pub(super) fn attach(config: &Config, context: &mut Context) -> Result<Option<Self>, Error> {
+        if !config.reads_own_profiles() {
+            return Ok(None);
+        }
+        let mut samplers = Self {
+            uses_samplers: config.heap.source == AllocationSource::Own,
+            usable_sizes: config.heap.size.unwrap_or_default() == BlockSizes::Usable,
+            objects: HashMap::new(),
+            examined: BTreeMap::new(),
+            is_blocked: false,
+            blocked: Vec::new(),
+            attached: HashMap::new(),
+            probed: BTreeSet::new(),
+            watched: BTreeMap::new(),
+            off: BTreeSet::new(),
+            samplers: Samplers::default(),
+            recorded: RecordedSamplers::default(),
+            notes: HashSet::new(),
+            new_notes: Vec::new(),
+            ticks: 0,
+        };
+        if samplers.uses_samplers
+            && let Some(pid) = context.targets.command_pid()
+        {
+            let scope = context.targets.scope(pid);
+            for object in context.targets.objects.clone() {
+                samplers.attach_object(scope, &object, None, context);
+            }
+        }
+        samplers.update(true, context);
+        context.targets.notes.append(&mut samplers.new_notes);
+        Ok(Some(samplers))
+    }
+
+    /// Attaches probes to the objects that processes have newly mapped. `ran_before`: the processes have mapped their libraries.
+    fn update(&mut self, ran_before: bool, context: &mut Context) {
+        self.remove_replaced(context);
+        let mut due = Vec::new();
+        for (&id, image) in context.tracker.images() {
+            let mappings = image.mappings.len();
+            let known = self.examined.get(&id).copied().filter(|known| known.mappings == mappings);
+            if image.ended.is_some() || known.is_some_and(|known| known.is_done) || !context.tracker.is_traced(id.pid) {
+                continue;
+            }
+            // A process that starts has not mapped its allocator yet, which decides whether its samples are used.
+            let is_done = self.uses_samplers || ran_before || known.is_some();
+            self.examined.insert(id, Examined { mappings, is_done });
+            if is_done {
+                due.push(id);
+            }
+        }
+        for id in due {
+            self.is_blocked = false;
+            self.examine(id, context);
+            if self.is_blocked {
+                self.blocked.push(id);
+            }
+        }
+    }
+
+    /// Removes the USDT probes of processes whose allocator has got probes later, so that no block counts twice.
+    fn remove_replaced(&mut self, context: &mut Context) {
+        let replaced: Vec<_> = self.probed.iter().copied().filter(|&pid| context.tracker.has_probes(pid)).collect();
+        for pid in replaced {
+            self.remove_probes(pid, context);
+            self.note(format!("process {pid}: the samples of its USDT probes count until its allocator was traced"));
+        }
+    }
+
+    /// Removes the USDT probes that belong to a single process.
+    fn remove_probes(&mut self, pid: Pid, context: &mut Context) {
+        if self.probed.remove(&pid) {
+            context.probes.remove_sampled(pid);
+        }
+        self.attached.retain(|(scope, _), _| *scope != Scope::Process(pid));
+    }
+
+    /// Attaches probes to the objects of an image.
+    fn examine(&mut self, id: ImageId, context: &mut Context) {
+        let Some(image) = context.tracker.images().get(&id) else { return };
+        // Each call of the allocator is traced, so samples would count its blocks twice.
+        if !self.uses_samplers && context.tracker.has_probes(id.pid) {
+            return;
+        }
+        let mut handles = HashSet::new();
+        let is_first = |mapping: &&Mapping| {
+            let object = mapping.object.as_ref().filter(|object| !Object::is_kernel_code(&object.path));
+            object.and_then(|object| object.handle.clone()).is_some_and(|handle| handles.insert(handle))
+        };
+        let mappings: Vec<_> = image.mappings.iter().filter(is_first).cloned().collect();
+        let is_selected = Selection::of(&context.filter).contains(&context.tracker, id);
+        for mapping in mappings {
+            let Some(object) = &mapping.object else { continue };
+            // In other processes with the object, each call of the allocator may be traced.
+            let scope = if self.uses_samplers { context.targets.scope(id.pid) } else { Scope::Process(id.pid) };
+            let samples = self.attach_object(scope, object, Some(id), context);
+            let Some(samples) = samples.filter(|_| is_selected) else { continue };
+            for refusal in &samples.refusals {
+                self.note(format!("{}: {refusal}", printable(&object.path)));
+            }
+            self.add_sources(id, &mapping, object, &samples, context);
+        }
+    }
+
+    /// Attaches probes to an object that the image `id` has mapped, or that a command may map. Returns its functions and USDT
+    /// probes that report samples; `None` if they have no probes.
+    fn attach_object(
+        &mut self,
+        scope: Scope,
+        object: &Object,
+        id: Option<ImageId>,
+        context: &mut Context,
+    ) -> Option<Arc<ObjectSamples>> {
+        let handle = object.handle.as_deref()?;
+        let samples = self.samples_of(handle);
+        let uses_probes = samples.uses_probes(id.is_some_and(|id| self.off.contains(&id)));
+        let has_sites = uses_probes || !samples.samplers.is_empty();
+        let place = (scope, handle.to_owned());
+        let is_attached = self.attached.get(&place).is_some_and(|&has_probes| has_probes || !uses_probes);
+        if has_sites && !is_attached {
+            if let (Scope::Process(pid), false) = (scope, self.uses_samplers) {
+                self.probed.insert(pid);
+            }
+            let sites = self.sites(object, &samples, uses_probes, context);
+            self.place(scope, handle, object, &sites, context).then_some(())?;
+            self.attached.insert(place, uses_probes);
+        }
+        Some(samples)
+    }
+
+    /// Returns the functions and USDT probes of an object that report samples.
+    fn samples_of(&mut self, handle: &Path) -> Arc<ObjectSamples> {
+        if let Some(known) = self.objects.get(handle) {
+            return Arc::clone(known);
+        }
+        let mut samples = ObjectSamples::default();
+        match open_target_file(handle) {
+            Ok(file) => {
+                for probes in sample_sites::find_probes(&file) {
+                    match probes {
+                        Ok(probes) => samples.probes.push(probes),
+                        Err(refusal) => samples.refusals.push(refusal),
+                    }
+                }
+                if self.uses_samplers {
+                    match sample_sites::find_allocator_samplers(&file) {
+                        Ok(samplers) => samples.samplers = samplers,
+                        Err(refusal) => samples.refusals.push(refusal.to_string()),
+                    }
+                }
+            }
+            Err(error) => log::debug!("samples of {}: {error}", printable(handle)),
+        }
+        let samples = Arc::new(samples);
+        self.objects.insert(handle.to_owned(), Arc::clone(&samples));
+        samples
+    }
+
+    /// Returns the sites of the probes of an object: those of its samplers, and with `uses_probes` its USDT probes.
+    fn sites(
+        &self,
+        object: &Object,
+        samples: &ObjectSamples,
+        uses_probes: bool,
+        context: &mut Context,
+    ) -> Vec<SampledSite> {
+        let allocators = &mut context.tracker.allocators;
+        let mut sites = Vec::new();
+        for sampler in &samples.samplers {
+            let id = allocators.id_of_samples(object, sampler.source.name());
+            sites.extend(sample_sites::sites_of_sampler(sampler, self.usable_sizes, id));
+        }
+        for probes in samples.probes.iter().filter(|_| uses_probes) {
+            let allocator = allocators.id_of_samples(object, probes.source.name());
+            sites.extend(probes.sites.iter().map(|site| SampledSite { allocator, ..*site }));
+        }
+        sites
+    }
+
+    /// Attaches the probes of an object. Returns true if they are in place.
+    fn place(
+        &mut self,
+        scope: Scope,
+        handle: &Path,
+        object: &Object,
+        sites: &[SampledSite],
+        context: &mut Context,
+    ) -> bool {
+        let result = context.kernel.attach_sampled(&mut context.probes, scope, handle, sites);
+        let failure = match result {
+            Ok(()) => match context.probes.refusal(handle) {
+                None => return true,
+                Some(refusal) => refusal.reason().to_owned(),
+            },
+            Err(KernelError::TargetEnded) => return false,
+            Err(KernelError::LockedMemory { .. }) => {
+                self.is_blocked = true;
+                context.complete = false;
+                return false;
+            }
+            Err(error) => error.to_string(),
+        };
+        context.complete = false;
+        self.note(format!("the samples of {} are not recorded: {failure}", printable(&object.path)));
+        false
+    }
+
+    /// Adds the sources of the samples of an image. `mapping`: a mapping of the object.
+    fn add_sources(
+        &mut self,
+        id: ImageId,
+        mapping: &Mapping,
+        object: &Object,
+        samples: &ObjectSamples,
+        context: &mut Context,
+    ) {
+        let uses_probes = samples.uses_probes(self.off.contains(&id));
+        for SampleProbes { source, reports_frees, .. } in samples.probes.iter().filter(|_| uses_probes) {
+            context.tracker.own_profiles.set_read(id);
+            self.samplers.add(id.pid, Sampler { source: *source, interval: None });
+            if !reports_frees {
+                let (source, path) = (source.name(), printable(&object.path));
+                self.note(format!(
+                    "{path} has no {source}:free probe: its blocks count as live until the end of the process"
+                ));
+            }
+        }
+        let is_watched = self.watched.get(&id).is_some_and(|watched| watched.iter().any(|one| one.is_of(mapping)));
+        if samples.samplers.is_empty() || is_watched {
+            return;
+        }
+        let has_room = self.watched.contains_key(&id) || self.watched.len() < MAX_WATCHED;
+        let watched = if has_room { WatchedSampler::all(id.pid, mapping, &samples.samplers) } else { Vec::new() };
+        if watched.is_empty() {
+            // The sampler may be on.
+            context.tracker.own_profiles.set_read(id);
+            return;
+        }
+        self.watched.entry(id).or_default().extend(watched);
+        self.read(id, context);
+    }
+
+    /// Reads the variables of the samplers of an image, which the program can change.
+    fn read(&mut self, id: ImageId, context: &mut Context) {
+        let Some(watched) = self.watched.get_mut(&id) else { return };
+        let (mut notes, mut is_on) = (Vec::new(), false);
+        for sampler in watched {
+            match sampler.read() {
+                State::On(interval) => {
+                    is_on = true;
+                    context.tracker.own_profiles.set_read(id);
+                    self.samplers.add(id.pid, Sampler { source: sampler.source, interval: Some(interval) });
+                }
+                State::Off(reason) if sampler.readings == READINGS => notes.push(reason),
+                State::Off(_) | State::Unread => {}
+            }
+        }
+        if is_on {
+            self.note_double(id, context);
+        } else if !notes.is_empty() && self.off.insert(id) {
+            // Its USDT probes are used instead.
+            self.examined.remove(&id);
+        }
+        let comm = if notes.is_empty() { None } else { procfs::comm(id.pid) }.unwrap_or_default();
+        for reason in notes {
+            self.note(format!("process {} ({}): {reason}", id.pid, plain(&comm)));
+        }
+    }
+
+    /// Notes that the samples of an allocator and of USDT probes count the blocks of an image twice, if both are used.
+    fn note_double(&mut self, id: ImageId, context: &Context) {
+        let scope = context.targets.scope(id.pid);
+        let has_probes = |handle: &PathBuf| {
+            self.objects.get(handle).is_some_and(|samples| !samples.probes.is_empty())
+                && self.attached.get(&(scope, handle.clone())) == Some(&true)
+        };
+        let Some(image) = context.tracker.images().get(&id) else { return };
+        if image.objects().filter_map(|object| object.handle.as_ref()).any(has_probes) {
+            self.note(format!(
+                "process {}: the samples of its allocator and of its USDT probes stand for the same blocks, so sums can be \
+                 twice the true ones; --by allocator separates them",
+                id.pid
+            ));
+        }
+    }
+
+    /// Names the sources of the samples of an image that ended before its variables were read.
+    fn name_sources(&mut self, id: ImageId, context: &Context) {
+        let is_named = self.samplers.of(id.pid).next().is_some();
+        let Some(image) = context.tracker.images().get(&id).filter(|_| !is_named) else { return };
+        for object in image.objects() {
+            let Some(samples) = object.handle.as_ref().and_then(|handle| self.objects.get(handle)) else { continue };
+            let uses_probes = samples.uses_probes(self.off.contains(&id));
+            let of_allocators = samples.samplers.iter().map(|sampler| sampler.source);
+            let of_probes = samples.probes.iter().filter(|_| uses_probes).map(|probes| probes.source);
+            let sources = of_allocators.chain(of_probes);
+            sources.for_each(|source| self.samplers.add(id.pid, Sampler { source, interval: None }));
+        }
+    }
+
+    /// Adds a note for the user, unless the user has it already.
+    fn note(&mut self, note: String) {
+        if self.notes.len() < MAX_NOTES && self.notes.insert(note.clone()) {
+            self.new_notes.push(note);
+        }
+    }
+}
+
+impl Part for RunSamplers {
+    fn tick(&mut self, context: &mut Context, observer: &mut dyn Observer) {
+        self.update(false, context);
+        self.ticks = self.ticks.wrapping_add(1);
+        if self.ticks.is_multiple_of(WATCH_EVERY) {
+            for id in self.blocked.drain(..) {
+                self.examined.remove(&id);
+            }
+            let all: Vec<_> = self.watched.keys().copied().collect();
+            all.into_iter().for_each(|id| self.read(id, context));
+        }
+        self.recorded.update(&self.samplers, context);
+        for note in self.new_notes.drain(..) {
+            if context.targets.add_late_note(&note) {
+                observer.note(&note);
+            }
+        }
+    }
+
+    fn image_ended(&mut self, ended: &mut EndedImage, context: &mut Context) {
+        if ended.heap().is_some_and(has_samples) {
+            self.name_sources(ended.id, context);
+        }
+    }
+
+    fn image_left(&mut self, left: &LeftImage<'_>, context: &mut Context) {
+        let pid = left.id.pid;
+        self.watched.remove(&left.id);
+        self.off.remove(&left.id);
+        // Probes stay over an exec.
+        if left.end != ImageEnd::Exec {
+            self.remove_probes(pid, context);
+        }
+        self.samplers.end_image(pid, left.end);
+        // The next image of the process, or a new process with this PID, may have been taken for one with probes, and its
+        // samplers are named again.
+        let of_process = |ordinal| ImageId { pid, ordinal };
+        let examined: Vec<_> = self.examined.range(of_process(0)..=of_process(u32::MAX)).map(|(&id, _)| id).collect();
+        for id in examined {
+            self.examined.remove(&id);
+        }
+    }
+
+    fn forget_files(&mut self, closed: &HashSet<PathBuf>) {
+        self.objects.retain(|handle, _| !closed.contains(handle));
+        self.attached.retain(|(_, handle), _| !closed.contains(handle));
+    }
+
+    fn close(&mut self, context: &mut Context) {
+        let all: Vec<_> = self.watched.keys().copied().collect();
+        all.into_iter().for_each(|id| self.read(id, context));
+        context.targets.notes.append(&mut self.new_notes);
+    }
+
+    fn finish(mut self: Box<Self>, context: &mut Context, facts: &mut Facts, _: &mut dyn Observer) {
+        let images = facts.snapshots.0.get(&EventClass::Heap).into_iter().flat_map(|heap| &heap.images);
+        for (&id, _) in images.filter(|(_, usage)| has_samples(usage)) {
+            self.name_sources(id, context);
+        }
+        facts.samplers.merge(&self.samplers);
+    }
+}
+
+/// Returns true if an image has allocated sampled blocks.
+fn has_samples(usage: &ImageUsage) -> bool {
+    usage.total[Quantity::AllocSamples] > 0
+}
