@@ -168,6 +168,8 @@ fn main() {
     }
     compile_rust(&out, &ledger);
     compile_allocator_victims(&out, &ledger);
+    compile_samplers(&out, &ledger);
+    compile_go(&out);
     println!("cargo::rustc-link-arg-bins={}", ledger.display());
 }
 
@@ -219,6 +221,22 @@ fn compile_rust(out: &Path, ledger: &Path) {
             .arg("-o")
             .arg(out.join("rust_direct")),
     );
+}
+
+/// Compiles the victims in Go.
+fn compile_go(out: &Path) {
+    let victims: &[(&str, &str, &[&str], bool)] = &[
+        ("go_heap", "go_heap.go", &[], false),
+        ("go_heap.stripped", "go_heap.go", &["-ldflags=-s -w"], false),
+        ("go_heap.pie", "go_heap.go", &["-buildmode=pie"], false),
+        ("go_plain", "go_plain.go", &[], false),
+        ("go_totals", "go_totals.go", &[], false),
+        ("go_totals.pie", "go_totals.go", &["-buildmode=pie", "-ldflags=-s -w"], false),
+        ("go_cgo", "go_cgo.go", &[], true),
+    ];
+    for (name, source, flags, has_cgo) in victims {
+        compile::compile_go(source, flags, *has_cgo, out, name);
+    }
 }
 
 /// Links the victims with each allocator, dynamically and statically.
@@ -279,6 +297,31 @@ fn compile_allocator_victims(out: &Path, ledger: &Path) {
     for (name, flags, libraries) in operators {
         let flags = [&["-std=c++17"], *flags].concat();
         link("g++", &flags, &["operators.cpp"], &[ledger], libraries, &out.join(name));
+    }
+}
+
+/// Compiles the victim whose allocator samples, and the one with a library that samples.
+fn compile_samplers(out: &Path, ledger: &Path) {
+    let allocators: &[(&str, &str, &[&str])] = &[
+        ("sampled.jemalloc", "-DRESIZES_IN_PLACE", &["-l:libjemalloc.a", "-lstdc++", "-lm"]),
+        ("sampled.tcmalloc", "-DSIZE_CLASSES", &["-l:libtcmalloc.a", "-lunwind", "-lstdc++", "-lm"]),
+    ];
+    for (name, flag, libraries) in allocators {
+        link("gcc", &["-std=gnu11", *flag], &["sampled.c"], &[ledger], libraries, &out.join(name));
+    }
+    let whole = ["-Wl,--whole-archive", "-l:libjemalloc_pic.a", "-Wl,--no-whole-archive", "-lstdc++", "-lm"];
+    link("gcc", &["-shared"], &[], &[], &whole, &out.join("libsampling.so"));
+    let both = ["-std=gnu11", "-DPROVIDER=otel_memory"];
+    let sources = ["sampled.c", "sample_probes.c"];
+    link("gcc", &both, &sources, &[ledger], allocators[0].2, &out.join("sampled.both"));
+    let libraries: &[(&str, &[&str])] = &[
+        ("sampled.otel_memory", &["-DPROVIDER=otel_memory"]),
+        ("sampled.ddheap", &["-DPROVIDER=ddheap", "-DSHARES_SEMAPHORE", "-DIN_MEMORY"]),
+        ("sampled.stripped", &["-DPROVIDER=otel_memory", "-static", "-s"]),
+    ];
+    for (name, flags) in libraries {
+        let flags = [&["-std=gnu11"], *flags].concat();
+        link("gcc", &flags, &["sampled.c", "sample_probes.c"], &[ledger], &["-lm"], &out.join(name));
     }
 }
 

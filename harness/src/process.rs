@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 /// of the whole machine can take more than a minute.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
 
+/// Time from the end of a process's input to its exit, if it is ending.
+const ENDING: Duration = Duration::from_secs(1);
+
 /// Runs `command` and returns its standard output. The command must succeed.
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?} cannot be run: {error}"));
@@ -166,8 +169,11 @@ impl Process {
     /// Writes one line to the standard input of the process.
     pub fn write_line(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("its standard input is open");
-        let written = stdin.write_all(line.as_bytes()).and_then(|()| stdin.write_all(b"\n"));
-        written.unwrap_or_else(|error| panic!("cannot write to {}: {error}", self.name));
+        // The line is written at once: a process may read bytes, not lines.
+        if let Err(error) = stdin.write_all(format!("{line}\n").as_bytes()) {
+            let status = exits_within(&mut self.child, ENDING).then(|| self.child.wait());
+            panic!("cannot write to {}: {error}; its status: {status:?}", self.name);
+        }
     }
 
     /// Returns the next line of the standard output of the process.

@@ -1,5 +1,5 @@
-// Allocates in C functions that Go functions call, in the main goroutine and in another one. A test compiles it, because
-// only the tests of the long tier have a Go compiler.
+// Allocates in C functions that Go functions call, in the main goroutine and in another one. A test of the long tier compiles
+// it together with the ledger.
 package main
 
 /*

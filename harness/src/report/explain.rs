@@ -32,7 +32,9 @@ impl Explanation {
         let files: u64 = self.files.iter().map(|file| file.sizes.resident_bytes).sum();
         let copied: u64 = self.files.iter().map(|file| file.copied_bytes).sum();
         let stacks = self.main_stack.resident_bytes + self.thread_stacks.sizes.resident_bytes;
-        let anonymous = self.heap.sizes.resident_bytes + sum_of(&self.anonymous) + stacks + copied;
+        let go_parts = self.go.iter().flat_map(|go| [go.heap, go.stacks, go.own]);
+        let go: u64 = go_parts.map(|part| part.resident_bytes).sum();
+        let anonymous = self.heap.sizes.resident_bytes + go + sum_of(&self.anonymous) + stacks + copied;
         assert_eq!(self.rss_bytes, self.rss_anonymous_bytes + self.rss_file_bytes + self.rss_shmem_bytes);
         let sum = anonymous + files - copied + sum_of(&self.shmem) + self.special.resident_bytes;
         assert_eq!(self.rss_bytes.cast_signed() - self.unexplained_bytes, sum.cast_signed(), "{self:#?}");

@@ -13,13 +13,16 @@ use memtrace_tests::{Cgroup, MemoryCgroup, Report, Scratch, Trace, Victim, Victi
 const NO_ALLOCATOR: i32 = 6;
 const UNTRACEABLE: i32 = 8;
 
-/// Victims that cannot be traced, with the text of the reason in errors, and the name of the reason
-/// in reports.
-const UNTRACED: [(&str, &str, &str); 4] = [
-    ("bare", "does not define malloc", "no_allocator"),
-    ("bare.32", "32 bits", "architecture"),
-    ("bare.go", "made by Go", "go"),
-    ("family.stripped_pie", "statically linked and stripped", "stripped"),
+/// Error of a program without a traced allocator.
+const NO_TRACED_ALLOCATOR: &str = "has no allocator that memtrace knows; examined: ";
+
+/// Victims that cannot be traced, with the texts of the error, and the name of the reason in reports. `bare.go` has the note of
+/// Go's linker, but neither a runtime nor the build information that has its version.
+const UNTRACED: [(&str, [&str; 2], &str); 4] = [
+    ("bare", [NO_TRACED_ALLOCATOR, "does not define malloc"], "no_allocator"),
+    ("bare.32", [NO_TRACED_ALLOCATOR, "32 bits"], "architecture"),
+    ("bare.go", ["has neither an allocator nor a heap profile", "its build information was removed"], "go_version"),
+    ("family.stripped_pie", [NO_TRACED_ALLOCATOR, "statically linked and stripped"], "stripped"),
 ];
 
 /// Copies a victim to a file named `comm`, in a directory of its own. `--comm` then selects the
@@ -83,16 +86,16 @@ fn runs(path: &Path) -> bool {
 #[test]
 fn untraceable_command_is_refused_like_its_pid() {
     let scratch = Scratch::new();
-    for (name, reason, _) in UNTRACED {
+    for (name, [error, reason], _) in UNTRACED {
         let path = copy(&scratch, name, name);
-        let shown = format!("{}: ", path.display());
+        let shown = if error == NO_TRACED_ALLOCATOR { format!("{}: ", path.display()) } else { String::new() };
         let outcome = Trace::command([path.as_os_str(), OsStr::new("1")]).run();
-        outcome.assert_refused(NO_ALLOCATOR, &["has no allocator that memtrace knows; examined: ", &shown, reason]);
+        outcome.assert_refused(NO_ALLOCATOR, &[error, &shown, reason]);
         assert_eq!(outcome.stdout, "", "the command ran");
         assert!(!runs(&path), "{name} was left behind");
         let victim = start(&path);
         let outcome = Trace::victim(&victim).run();
-        outcome.assert_refused(NO_ALLOCATOR, &["has no allocator that memtrace knows; examined: ", &shown, reason]);
+        outcome.assert_refused(NO_ALLOCATOR, &[error, &shown, reason]);
     }
 }
 
@@ -167,7 +170,7 @@ fn process_that_starts_during_the_trace_is_listed() {
     let victim = start(&long);
     let outcome = tracer.stop();
     let report = outcome.report_with_code(NO_ALLOCATOR);
-    assert_eq!(report.untraced.processes, [entry(&victim, &long, "go"), expected]);
+    assert_eq!(report.untraced.processes, [entry(&victim, &long, "go_version"), expected]);
     assert!(outcome.stderr.contains(&format!("the largest is {COMM} ({})", victim.pid())), "{}", outcome.stderr);
 }
 
@@ -186,8 +189,11 @@ fn assert_listed(report: &Report, mut expected: Vec<UntracedProcess>) {
     assert_sums(report);
 }
 
-/// Victims that end by themselves, and the names of their reasons.
+/// Victims that end by themselves, and the names of their reasons with [`EXACT`].
 const ENDING: [(&str, &str); 2] = [("bare.32", "architecture"), ("bare.go", "go")];
+
+/// Without this option, the reason of a Go program that ends depends on whether its profile was looked for.
+const EXACT: [&str; 2] = ["--source", "exact"];
 
 /// Copies the victims that end by themselves.
 fn copy_ending(scratch: &Scratch, comm: &str) -> [(PathBuf, &'static str); 2] {
@@ -203,7 +209,7 @@ fn ended_processes_are_listed_by_their_user() {
     const USER: u32 = 54331;
     let scratch = Scratch::new();
     let victims = copy_ending(&scratch, "mt-of-user");
-    let tracer = Trace::system_wide().options(&["--user", &USER.to_string()]).start();
+    let tracer = Trace::system_wide().options(&EXACT).options(&["--user", &USER.to_string()]).start();
     let mut expected = Vec::new();
     for (path, reason) in &victims {
         expected.push(end(start_as(path, USER), path, reason));
@@ -219,7 +225,7 @@ fn ended_processes_of_an_excluded_user_are_not_listed() {
     let scratch = Scratch::new();
     let victims = copy_ending(&scratch, COMM);
     let trace = Trace::system_wide().options(&["--comm", COMM, "--exclude", &format!("user={USER}")]);
-    let tracer = trace.start();
+    let tracer = trace.options(&EXACT).start();
     let mut expected = Vec::new();
     for (path, reason) in &victims {
         expected.push(end(start_alone(path), path, reason));
@@ -233,7 +239,8 @@ fn ended_processes_are_listed_by_their_executable() {
     let scratch = Scratch::new();
     let victims = copy_ending(&scratch, "mt-of-exe");
     let [(first, _), (second, _)] = &victims;
-    let tracer = Trace::system_wide().option("--exe").option(first).option("--exe").option(second).start();
+    let trace = Trace::system_wide().option("--exe").option(first).option("--exe").option(second);
+    let tracer = trace.options(&EXACT).start();
     let mut expected = Vec::new();
     for (path, reason) in &victims {
         expected.push(end(start_alone(path), path, reason));
@@ -250,7 +257,7 @@ fn assert_listed_by_cgroup(group: &Cgroup, name: &str) {
     let scratch = Scratch::new();
     let victims = copy_ending(&scratch, name);
     let outside = Cgroup::create_in(group.path().parent().expect("it is not the root"));
-    let tracer = Trace::system_wide().option("--cgroup").option(group.path()).start();
+    let tracer = Trace::system_wide().option("--cgroup").option(group.path()).options(&EXACT).start();
     let inner = Cgroup::create_in(group.path());
     let mut expected = Vec::new();
     for (path, reason) in &victims {
@@ -329,7 +336,7 @@ fn process_is_traced_after_exec_of_a_traceable_file() {
 #[test]
 fn process_is_listed_after_exec_of_an_untraceable_file() {
     let bare = victim::path("bare.go");
-    let mut tracer = Trace::command(["env".as_ref(), bare.as_os_str()]).start();
+    let mut tracer = Trace::command(["env".as_ref(), bare.as_os_str()]).options(&EXACT).start();
     tracer.process().read_line();
     tracer.process().write_line("");
     let report = tracer.wait().report();
