@@ -1,4 +1,4 @@
-//! Compiles the victims in C.
+//! Compiles the victims.
 
 #[path = "../harness/build/compile.rs"]
 mod compile;
@@ -6,7 +6,7 @@ mod compile;
 use std::env;
 use std::path::PathBuf;
 
-/// Flags for all victims. The compiler optimizes as for a release, but keeps all calls. Otherwise it could remove
+/// Flags for all victims in C. The compiler optimizes as for a release, but keeps all calls. Otherwise it could remove
 /// unused blocks, and turn recursion into loops.
 const FLAGS: &[&str] = &[
     "-std=c11",
@@ -29,7 +29,7 @@ const NO_FRAME_POINTERS: &[&str] = &["-fomit-frame-pointer"];
 const SPANS: &[&str] =
     &["-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer", "-rdynamic", "-I../../memtrace-probes/include"];
 
-/// Name, source file and additional flags of each victim.
+/// Name, source file and additional flags of each victim in C.
 const VICTIMS: &[(&str, &str, &[&str])] = &[
     ("pairs", "pairs.c", FRAME_POINTERS),
     ("gate", "gate.c", FRAME_POINTERS),
@@ -46,4 +46,5 @@ fn main() {
     for (name, source, flags) in VICTIMS {
         compile::compile("gcc", FLAGS.iter().chain(*flags).chain([source]), &out.join(name));
     }
+    compile::compile_go("go_buckets.go", &[], false, &out, "go_buckets");
 }

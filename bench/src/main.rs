@@ -1,5 +1,5 @@
-//! Benchmarks of the cost of tracing. `cargo xtask bench overhead`, `bench real`, `bench unwind` and `bench spans`
-//! build this package, and run it as root.
+//! Benchmarks of the cost of tracing. `cargo xtask bench overhead`, `bench real`, `bench unwind`, `bench spans` and
+//! `bench go` build this package, and run it as root.
 //!
 //! Each round measures all variants in turn, so that other load on the machine affects all of them equally.
 //!
@@ -12,6 +12,7 @@ mod bpftrace;
 mod children;
 mod faults;
 mod floor;
+mod go;
 mod heaptrack;
 mod libc_copy;
 mod machine;
@@ -35,6 +36,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use options::{Benchmark, Options};
 
+/// memtrace's allocator: `bench go` reads profiles in this process.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -49,6 +54,7 @@ fn run() -> Result<()> {
     let options = Options::parse(env::args_os().skip(1))?;
     let processors = processors::assign()?;
     let json = match options.benchmark {
+        Benchmark::Go => serde_json::to_string_pretty(&go::run(&options)?)?,
         Benchmark::Overhead => serde_json::to_string_pretty(&overhead::run(&options, &processors)?)?,
         Benchmark::Real => serde_json::to_string_pretty(&real::run(&options, &processors)?)?,
         Benchmark::Spans => serde_json::to_string_pretty(&spans::run(&options, &processors)?)?,

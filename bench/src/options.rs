@@ -16,6 +16,8 @@ pub(crate) enum Benchmark {
     Unwind,
     /// Time per span of a thread's activity.
     Spans,
+    /// Time to read the heap profile of a Go program.
+    Go,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,14 +40,15 @@ pub(crate) struct Options {
 impl Options {
     pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Self> {
         let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
-        let (name, options) = words.split_first().context("missing benchmark: overhead, real, unwind or spans")?;
+        let (name, options) = words.split_first().context("missing benchmark: overhead, real, unwind, spans or go")?;
         let (benchmark, rounds, slice_ms) = match name.as_str() {
             "overhead" => (Benchmark::Overhead, 15, 400),
             "real" => (Benchmark::Real, 7, 400),
             // Many short measurements, so that a disturbance spoils only one of them.
             "unwind" => (Benchmark::Unwind, 25, 50),
             "spans" => (Benchmark::Spans, 15, 100),
-            other => bail!("unknown benchmark {other:?}: use overhead, real, unwind or spans"),
+            "go" => (Benchmark::Go, 50, 400),
+            other => bail!("unknown benchmark {other:?}: use overhead, real, unwind, spans or go"),
         };
         let mut parsed = Self {
             benchmark,

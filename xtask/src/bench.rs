@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: runs the microbenchmarks, and measures the tracing overhead.
 
 mod format;
+mod go;
 mod overhead;
 mod readme;
 mod real;
@@ -31,6 +32,7 @@ struct Measurement {
     table: fn(&Value) -> Result<String>,
 }
 
+const GO: Measurement = Measurement { name: "go", table: go::table };
 const OVERHEAD: Measurement = Measurement { name: "overhead", table: overhead::table };
 const REAL: Measurement = Measurement { name: "real", table: real::table };
 const SPANS: Measurement = Measurement { name: "spans", table: spans::table };
@@ -49,7 +51,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 
 /// Measures the time of a pair of malloc and free, untraced and under several tracers.
 pub(crate) fn overhead(workspace: &Workspace, options: &[String]) -> Result<()> {
-    setup::for_building()?;
+    setup::for_benchmarks()?;
     OVERHEAD.run(workspace, options)
 }
 
@@ -61,13 +63,19 @@ pub(crate) fn real(workspace: &Workspace, options: &[String]) -> Result<()> {
 
 /// Measures the time of a stack walk by depth.
 pub(crate) fn unwind(workspace: &Workspace, options: &[String]) -> Result<()> {
-    setup::for_building()?;
+    setup::for_benchmarks()?;
     UNWIND.run(workspace, options)
+}
+
+/// Measures the time to read the heap profile of a Go program.
+pub(crate) fn go(workspace: &Workspace, options: &[String]) -> Result<()> {
+    setup::for_benchmarks()?;
+    GO.run(workspace, options)
 }
 
 /// Measures the time of each kind of span, with and without tracing.
 pub(crate) fn spans(workspace: &Workspace, options: &[String]) -> Result<()> {
-    setup::for_building()?;
+    setup::for_benchmarks()?;
     SPANS.run(workspace, options)
 }
 
