@@ -8,6 +8,7 @@ mod debian;
 mod demo;
 mod docs;
 mod fuzz;
+mod go_releases;
 mod guide;
 mod kernels;
 mod libraries;
@@ -124,6 +125,12 @@ const TASKS: &[Task] = &[
         name: "bench spans",
         does: "measure the cost of tasks, events, locks and traced calls (--rounds N, --slice-ms N)",
         run: Run::WithOptions(bench::spans),
+    },
+    Task {
+        name: "bench go",
+        does: "measure the time to read a Go heap profile of 10,000 buckets, compared with one copy of as many bytes \
+               (--rounds N)",
+        run: Run::WithOptions(bench::go),
     },
     Task {
         name: "bench recording",

@@ -9,7 +9,7 @@ use crate::kernels::{self, Kernel};
 use crate::requirement::Requirement;
 use crate::tier::Tier;
 use crate::workspace::Workspace;
-use crate::{command, debian, libraries, toolchain, ui, viewers};
+use crate::{command, debian, go_releases, libraries, toolchain, ui, viewers};
 
 /// Requirements of the demo and of builds.
 const BUILD: &[Requirement] = &[Requirement { name: "gcc", package: "gcc" }];
@@ -33,12 +33,12 @@ const TESTS: &[Requirement] = &[
     Requirement { name: "/usr/include/jemalloc/jemalloc.h", package: "libjemalloc-dev" },
     Requirement { name: "/usr/include/gperftools/tcmalloc.h", package: "libgoogle-perftools-dev" },
     Requirement { name: "/usr/include/mimalloc.h", package: "libmimalloc-dev" },
+    Requirement { name: "go", package: "golang-go" },
 ];
 
 /// Viewers of report formats, for the tests of the long tier.
 const VIEWERS: &[Requirement] = &[
     Requirement { name: "chromium-headless-shell", package: "chromium-headless-shell" },
-    Requirement { name: "go", package: "golang-go" },
     Requirement { name: "heaptrack_print", package: "heaptrack" },
     Requirement { name: "npm", package: "npm" },
 ];
@@ -56,7 +56,11 @@ const CROSS: &[Requirement] = &[
     Requirement { name: "/usr/aarch64-linux-gnu/include/stdio.h", package: "libc6-dev-arm64-cross" },
 ];
 
-/// Programs that `cargo xtask bench real` measures, and the compiler of the benchmarks.
+/// Compilers of the benchmarks.
+const BENCHMARKS: &[Requirement] =
+    &[Requirement { name: "gcc", package: "gcc" }, Requirement { name: "go", package: "golang-go" }];
+
+/// Programs that `cargo xtask bench real` measures.
 const REAL_PROGRAMS: &[Requirement] = &[
     Requirement { name: "gcc", package: "gcc" },
     Requirement { name: "g++", package: "g++" },
@@ -104,8 +108,14 @@ pub(crate) fn for_building() -> Result<()> {
     ensure(BUILD, "building")
 }
 
-/// Installs the programs that `cargo xtask bench real` measures.
+/// Installs the compilers of the benchmarks.
+pub(crate) fn for_benchmarks() -> Result<()> {
+    ensure(BENCHMARKS, "the benchmarks")
+}
+
+/// Installs the programs that `cargo xtask bench real` measures, and the compilers of the benchmarks.
 pub(crate) fn for_real_programs() -> Result<()> {
+    for_benchmarks()?;
     ensure(REAL_PROGRAMS, "the benchmarks of real programs")
 }
 
@@ -121,6 +131,7 @@ pub(crate) fn for_tests(workspace: &Workspace, tier: Tier) -> Result<()> {
         Tier::Long => ensure(&[TESTS, VIEWERS, GUIDE].concat(), "the tests of the long tier")?,
     }
     libraries::ensure(workspace)?;
+    go_releases::ensure(workspace, tier)?;
     viewers::ensure(workspace, tier)
 }
 
