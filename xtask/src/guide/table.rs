@@ -2,6 +2,7 @@
 
 mod commands;
 mod demo;
+mod go;
 mod machine;
 mod redis;
 mod threads;
@@ -12,6 +13,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     commands::COMMANDS,
     commands::COSTS,
     demo::DEMO,
+    go::GO,
+    go::GROWTH,
     machine::RECLAIM,
     machine::SAMPLED,
     machine::SELECTION,
