@@ -264,6 +264,9 @@ fn signal_while_memtrace_waits_for_a_file_ends_it() {
 /// Time limit for a fork on a busy machine.
 const FORK: Duration = Duration::from_secs(1);
 
+/// Pause between two forks.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// Calls `work` while shells fork. Returns its result, and the longest run time of a shell.
 fn while_forking<R>(work: impl FnOnce() -> R) -> (R, Duration) {
     let is_done = AtomicBool::new(false);
@@ -275,6 +278,8 @@ fn while_forking<R>(work: impl FnOnce() -> R) -> (R, Duration) {
                 // The start of the shell copies no memory map, so it does not wait (vfork(2)). The shell forks.
                 run(Command::new("sh").args(["-c", "true & wait"]));
                 longest = longest.max(start.elapsed());
+                // While memtrace waits for a lock, faster forks would fill the rings of mappings: a loss of its own.
+                thread::sleep(PAUSE);
             }
             longest
         });
