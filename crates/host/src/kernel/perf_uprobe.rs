@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -11,13 +11,12 @@ use memtrace_model::{FileOffset, Pid};
 
 use super::attach_point::Scope;
 use super::bpf_syscall;
+use crate::perf_event;
 use crate::procfs::{self, kernel_files};
 
 /// Lowest bit of the file offset of the reference counter in `config` (`PERF_UPROBE_REF_CTR_OFFSET_SHIFT`,
 /// kernel/events/core.c). The offset has 32 bits.
 const SEMAPHORE_SHIFT: u32 = 32;
-
-const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 
 /// Attaches a program to the instruction at `offset` of the file at `path`. As long as the returned link is open, the kernel keeps
 /// the counter at `semaphore` raised in each process with the probe.
@@ -50,22 +49,6 @@ fn open(path: &Path, scope: Scope, offset: FileOffset, semaphore: FileOffset) ->
         Scope::Process(Pid(pid)) => (pid.cast_signed(), -1),
         Scope::AllProcesses => (-1, 0),
     };
-    let no_group: libc::c_int = -1;
     // SAFETY: the attributes have the size in their field, and the path lives until the call has returned.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw const attributes,
-            process,
-            processor,
-            no_group,
-            PERF_FLAG_FD_CLOEXEC,
-        )
-    };
-    let descriptor = RawFd::try_from(result).unwrap_or(-1);
-    if descriptor < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call has returned this descriptor, and nothing else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    unsafe { perf_event::open(&attributes, process, processor) }
 }

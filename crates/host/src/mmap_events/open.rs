@@ -2,7 +2,9 @@
 
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
+
+use crate::perf_event;
 
 /// `struct perf_event_attr` (include/uapi/linux/perf_event.h) up to `PERF_ATTR_SIZE_VER5`, which every kernel with
 /// BPF has. The kernel takes later fields as zero.
@@ -37,7 +39,6 @@ const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_DUMMY: u64 = 9;
 const PERF_SAMPLE_TID: u64 = 1 << 1;
 const PERF_SAMPLE_TIME: u64 = 1 << 2;
-const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 
 /// Bit fields of `struct perf_event_attr`, in their order.
 mod flag {
@@ -75,24 +76,8 @@ pub(super) fn open(cpu: u32) -> io::Result<OwnedFd> {
         ..Attributes::default()
     };
     let any_process: libc::pid_t = -1;
-    let no_group: libc::c_int = -1;
-    // SAFETY: the attributes are initialized and have the size in their field; the call keeps no pointer to them.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw const attributes,
-            any_process,
-            cpu,
-            no_group,
-            PERF_FLAG_FD_CLOEXEC,
-        )
-    };
-    let fd = RawFd::try_from(result).unwrap_or(-1);
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call returned this descriptor, and nothing else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    // SAFETY: the attributes are initialized, have the size in their field, and contain no pointer.
+    unsafe { perf_event::open(&attributes, any_process, cpu.cast_signed()) }
 }
 
 /// Returns the time of the monotonic clock in nanoseconds, as in the records.
