@@ -43,6 +43,9 @@ numbers_by_key! {
 /// smaller than the sum of the errors, so groups, processes and totals have errors of their own. For other sums, such as
 /// a frame or a line of folded stacks, the error grows with the square root of the number: a quarter of a number has
 /// half of its error.
+///
+/// With sampled blocks, the numbers are estimates, each with the ends of its 95 % interval. Exact stacks have none. A sum
+/// with exact and sampled blocks has the interval of its sampled part around the sum of both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Numbers {
     /// Bytes allocated and not yet freed by processes that run when tracing ends. With `window`, it is the change,
@@ -77,21 +80,32 @@ pub struct Numbers {
     /// the method `written`, only writes count as touches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cold_bytes: Option<u64>,
-    /// Only with sampled blocks: number of samples in the numbers of memory that is live or held at exit.
+    /// Only with sampled blocks, and not with `window`: number of samples in the numbers of memory that is live or held at
+    /// exit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
-    /// Only with sampled blocks: lower end of the 95 % interval of `live_bytes`.
+    /// Only with sampled blocks: number of samples in `alloc_bytes` and `alloc_count`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub live_bytes_low: Option<u64>,
-    /// Only with sampled blocks: upper end of the 95 % interval of `live_bytes`.
+    pub alloc_samples: Option<u64>,
+    /// Only with sampled blocks: number of samples in `free_bytes` and `free_count`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub live_bytes_high: Option<u64>,
-    /// Only with sampled blocks: lower end of the 95 % interval of `live_count`.
+    pub free_samples: Option<u64>,
+    /// Only with sampled blocks: lower end of the 95 % interval of `live_bytes`. With `window`, it can be
+    /// negative.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub live_count_low: Option<u64>,
-    /// Only with sampled blocks: upper end of the 95 % interval of `live_count`.
+    pub live_bytes_low: Option<i64>,
+    /// Only with sampled blocks: upper end of the 95 % interval of `live_bytes`. With `window`, it can be
+    /// negative.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub live_count_high: Option<u64>,
+    pub live_bytes_high: Option<i64>,
+    /// Only with sampled blocks: lower end of the 95 % interval of `live_count`. With `window`, it can be
+    /// negative.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live_count_low: Option<i64>,
+    /// Only with sampled blocks: upper end of the 95 % interval of `live_count`. With `window`, it can be
+    /// negative.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live_count_high: Option<i64>,
     /// Only with sampled blocks: lower end of the 95 % interval of `exit_bytes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_bytes_low: Option<u64>,
@@ -116,6 +130,18 @@ pub struct Numbers {
     /// Only with sampled blocks: upper end of the 95 % interval of `alloc_count`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alloc_count_high: Option<u64>,
+    /// Only with sampled blocks: lower end of the 95 % interval of `free_bytes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free_bytes_low: Option<u64>,
+    /// Only with sampled blocks: upper end of the 95 % interval of `free_bytes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free_bytes_high: Option<u64>,
+    /// Only with sampled blocks: lower end of the 95 % interval of `free_count`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free_count_low: Option<u64>,
+    /// Only with sampled blocks: upper end of the 95 % interval of `free_count`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free_count_high: Option<u64>,
     /// Only with sampling: error of `live_bytes`. It is limited by the kernel's counts: a process that has ended has
     /// no resident memory, and the stacks of a process have at most the resident memory of the process.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -153,6 +179,8 @@ pub enum NumberMut<'a> {
     Unsigned(&'a mut u64),
     /// A total that only some reports have.
     Optional(&'a mut Option<u64>),
+    /// A total, or its change, that only some reports have.
+    OptionalSigned(&'a mut Option<i64>),
 }
 
 impl<'a> From<&'a mut i64> for NumberMut<'a> {
@@ -170,6 +198,12 @@ impl<'a> From<&'a mut u64> for NumberMut<'a> {
 impl<'a> From<&'a mut Option<u64>> for NumberMut<'a> {
     fn from(number: &'a mut Option<u64>) -> Self {
         Self::Optional(number)
+    }
+}
+
+impl<'a> From<&'a mut Option<i64>> for NumberMut<'a> {
+    fn from(number: &'a mut Option<i64>) -> Self {
+        Self::OptionalSigned(number)
     }
 }
 

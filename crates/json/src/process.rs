@@ -64,6 +64,13 @@ pub struct Process<'a> {
     pub discarded: Blocks,
     /// High-water mark of the live bytes of the process, if kept.
     pub peak_bytes: Option<u64>,
+    /// Only with sampled blocks: lower end of the 95 % interval of `peak_bytes`. The interval is rather too wide, because
+    /// blocks at the peak can have been freed: it is that of all allocated blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_bytes_low: Option<u64>,
+    /// Only with sampled blocks: upper end of the interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_bytes_high: Option<u64>,
     /// Effective user id, in memtrace's user namespace.
     pub uid: Option<u32>,
     /// Name of the user in the host's `/etc/passwd`, or else in the `/etc/passwd` that the process sees. Directory

@@ -92,6 +92,13 @@ pub struct Report<
     /// Highest value of the live bytes. Only if `processes` has a single entry, because peaks of several processes are
     /// at different times.
     pub peak_bytes: Option<u64>,
+    /// Only with sampled blocks: lower end of the 95 % interval of `peak_bytes`. The interval is rather too wide, because
+    /// blocks at the peak can have been freed: it is that of all allocated blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_bytes_low: Option<u64>,
+    /// Only with sampled blocks: upper end of the interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_bytes_high: Option<u64>,
     /// Allocations left out by `--min-size`, `--max-size`, `--thread` and `--exclude thread=NAME`. No other number includes
     /// them.
     pub filtered: Blocks,
@@ -227,6 +234,13 @@ pub struct Group<'a> {
     pub kernel: Option<KernelCounts>,
     /// Live bytes of the stacks of the group, each at the time of the peak of its process, if kept.
     pub peak_bytes: Option<u64>,
+    /// Only with sampled blocks: lower end of the 95 % interval of `peak_bytes`. The interval is rather too wide, because
+    /// blocks at the peak can have been freed: it is that of all allocated blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_bytes_low: Option<u64>,
+    /// Only with sampled blocks: upper end of the interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_bytes_high: Option<u64>,
 }
 
 /// Resources that tracing used.

@@ -68,6 +68,13 @@ pub struct Stack<'a> {
     pub totals: Numbers,
     /// Live bytes of the stack at the time of the peak of its process, if kept.
     pub peak_bytes: Option<u64>,
+    /// Only with sampled blocks: lower end of the 95 % interval of `peak_bytes`. The interval is rather too wide, because
+    /// blocks at the peak can have been freed: it is that of all allocated blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_bytes_low: Option<u64>,
+    /// Only with sampled blocks: upper end of the interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_bytes_high: Option<u64>,
     /// Only with `fault` and `--by memory`: kind of the live pages of the stack: `heap`, `anonymous`, `file`,
     /// `stack`, `shmem`, `hugetlb` or `special`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -35,8 +35,12 @@ pub(super) const TOOL: schema::Tool<'static> = schema::Tool {
 
 /// Writes the report. Elements of long lists are made and written one at a time, to save memory.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    let view = MetricView::new(profile, options.metric);
     let groups = Groups::of(profile, options.by);
     let total = profile.total();
+    let sampled = SampledPart::of_profile(profile);
+    let peak = profile.sole_peak();
+    let [peak_bytes_low, peak_bytes_high] = numbers::ends_of_peak(profile, peak, &sampled);
     let report = schema::Report {
         schema_version: schema::SCHEMA_VERSION,
         tool: TOOL,
@@ -55,14 +59,16 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
             method: window.method.name().into(),
             duration_s: window.duration.as_secs_f64(),
         }),
-        totals: numbers::of(profile, total, &SampledPart::of_profile(profile), Some(KernelReported::of_all(profile))),
+        totals: numbers::of(view, total, &sampled, Some(KernelReported::of_all(profile))),
         unmatched_frees: profile.unmatched_frees(),
         inherited_frees: profile.inherited_frees(),
         rss_note: resident_sets::sentences(profile).map(Into::into),
         repeated_frees: profile.repeated_frees(),
         unmatched_samples: profile.unmatched_samples(),
         samplers: profile.run.samplers.all().map(processes::sampler).collect(),
-        peak_bytes: profile.sole_peak().map(|peak| peak.0),
+        peak_bytes: peak.map(|peak| peak.0),
+        peak_bytes_low,
+        peak_bytes_high,
         filtered: numbers::blocks(profile.run.filtered),
         raised_min_size: profile
             .run
@@ -70,8 +76,8 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
             .map(|raised| schema::RaisedMinSize { at_s: raised.at.as_secs_f64(), bytes: raised.min_size.0 }),
         discarded: numbers::blocks(total.discarded()),
         histograms: numbers::histograms(&profile.histograms()),
-        processes: Stream(|| processes::all(profile)),
-        roots: Stream(|| groups.all().iter().map(|root| group(profile, root))),
+        processes: Stream(|| processes::all(view)),
+        roots: Stream(|| groups.all().iter().map(move |root| group(view, root))),
         cgroups: profile.run.class.counts_stalls().then(|| profile.cgroups.iter().map(reclaim::cgroup).collect()),
         reclaim: profile.run.reclaim.as_ref().map(reclaim::machine),
         oom_kills: profile.oom_kills.iter().map(|kill| reclaim::oom_kill(profile, kill)).collect(),
@@ -82,7 +88,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         debug_files: profile.run.debug_files.as_ref().map(debug_files),
         stack_quality: stack_quality(&StackQuality::of(profile)),
         frames: Stream(|| profile.frames.iter().map(stacks::frame)),
-        stacks: Stream(|| stacks::ranked(MetricView::new(profile, options.metric), &groups)),
+        stacks: Stream(|| stacks::ranked(view, &groups)),
         cost: profile.run.cost.as_ref().map(cost),
     };
     json_lines::write(&report, out)
@@ -100,12 +106,16 @@ fn cost(cost: &Cost) -> schema::Cost {
     }
 }
 
-fn group<'a>(profile: &Profile, root: &'a Group) -> schema::Group<'a> {
+fn group<'a>(view: MetricView<'_>, root: &'a Group) -> schema::Group<'a> {
+    let peak = root.at_peak();
+    let [peak_bytes_low, peak_bytes_high] = numbers::ends_of_peak(view.profile(), peak, &root.sampled);
     schema::Group {
         name: root.label.as_str().into(),
-        totals: numbers::of(profile, root.usage, &root.sampled, root.known),
+        totals: numbers::of(view, root.usage, &root.sampled, root.known),
         kernel: root.known.map(numbers::kernel_counts),
-        peak_bytes: root.at_peak().map(|bytes| bytes.0),
+        peak_bytes: peak.map(|peak| peak.0),
+        peak_bytes_low,
+        peak_bytes_high,
     }
 }
 

@@ -2,14 +2,15 @@
 
 // Returns the root of the tree. `valueOf` has the value of a stack; stacks without one are left out. `samplesOfStack` has the
 // samples of the value.
-function flameTree(valueOf, samplesOfStack = () => ({ amount: 0, variance: 0 })) {
-  const root = { name: 'all', value: 0, amount: 0, variance: 0, children: new Map(), parent: null, depth: 0 };
+function flameTree(valueOf, samplesOfStack = () => NO_SAMPLES) {
+  const root = { name: 'all', value: 0, ...NO_SAMPLES, children: new Map(), parent: null, depth: 0 };
   for (const stack of report.stacks) {
     const value = valueOf(stack);
     if (value <= 0) { continue; }
-    const { amount, variance } = samplesOfStack(stack);
+    const { number, amount, variance } = samplesOfStack(stack);
     const add = (node) => {
       node.value += value;
+      node.number += number;
       node.amount += amount;
       node.variance += variance;
     };
@@ -18,7 +19,7 @@ function flameTree(valueOf, samplesOfStack = () => ({ amount: 0, variance: 0 }))
     for (const name of namesOf(stack)) {
       let child = node.children.get(name);
       if (!child) {
-        child = { name, value: 0, amount: 0, variance: 0, children: new Map(), parent: node, depth: node.depth + 1 };
+        child = { name, value: 0, ...NO_SAMPLES, children: new Map(), parent: node, depth: node.depth + 1 };
         node.children.set(name, child);
       }
       add(child);

@@ -2,22 +2,24 @@
 
 use memtrace_json::{Blocks, Histograms, KernelCounts, NumberMut, Numbers, Object, ResidentMemory};
 use memtrace_model::{
-    Amount, BlockHistograms, BlockQuantity, Measure, Profile, Quantities, Quantity, Requirement, Residency,
+    Amount, BlockHistograms, BlockQuantity, Bytes, Measure, Profile, Quantities, Quantity, Requirement, Residency,
     ResidentKind,
 };
 
 use super::objects::by_name;
-use crate::estimate::{self, SampledPart};
+use crate::estimate::{self, Margin, SampledPart, Uncertainty};
 use crate::kernel_reported::{self, KernelReported};
+use crate::metrics::MetricView;
 
 /// Returns quantities with their errors. `sampled`: the sampled part of the same stack, process, group or report. `known`:
 /// the kernel's counters for it. They limit the error of live memory.
 pub(super) fn of(
-    profile: &Profile,
+    view: MetricView<'_>,
     usage: Quantities,
     sampled: &SampledPart,
     known: Option<KernelReported>,
 ) -> Numbers {
+    let profile = view.profile();
     let live = kernel_reported::live_error(known, profile, &usage);
     let alloc = estimate::error(profile, Quantity::AllocCount, &usage);
     let free = estimate::released_error(profile, Measure::Count, &usage);
@@ -29,33 +31,46 @@ pub(super) fn of(
         alloc_error_count: alloc,
         free_error_bytes: free_bytes,
         free_error_count: free,
-        ..with_intervals(profile, usage, sampled)
+        ..with_intervals(view, usage, sampled)
     }
 }
 
 /// Returns quantities with the intervals of estimates from sampled blocks.
-fn with_intervals(profile: &Profile, usage: Quantities, sampled: &SampledPart) -> Numbers {
+fn with_intervals(view: MetricView<'_>, usage: Quantities, sampled: &SampledPart) -> Numbers {
+    let profile = view.profile();
     let numbers = without_errors(profile, usage);
     if !sampled.is_sampled() {
         return numbers;
     }
-    let ends = |is_shown: bool, quantity: Quantity| {
-        let uncertainty = sampled.uncertainty(profile, quantity).filter(|_| is_shown);
-        uncertainty.map_or([None; 2], |uncertainty| uncertainty.ends(usage[quantity]).map(Some))
-    };
-    // In a window of a recording, held memory and the number of samples are changes, which can be negative.
-    let is_total = profile.run.window.is_none();
-    let has_exit = is_total && usage.exit() != Amount::default();
+    let has_exit = usage.exit() != Amount::default();
     // Nothing is live in a process that has ended.
-    let has_live = is_total && (!has_exit || usage.live() != Amount::default());
-    let [live_bytes_low, live_bytes_high] = ends(has_live, Quantity::LiveBytes);
-    let [live_count_low, live_count_high] = ends(has_live, Quantity::LiveCount);
-    let [exit_bytes_low, exit_bytes_high] = ends(has_exit, Quantity::ExitBytes);
-    let [exit_count_low, exit_count_high] = ends(has_exit, Quantity::ExitCount);
-    let [alloc_bytes_low, alloc_bytes_high] = ends(true, Quantity::AllocBytes);
-    let [alloc_count_low, alloc_count_high] = ends(true, Quantity::AllocCount);
+    let has_live = !has_exit || usage.live() != Amount::default();
+    // The live blocks that were allocated between two marks are a part of all blocks that were allocated between them.
+    let live_ends = |live: Quantity, alloc: Quantity| {
+        let varying = if view.is_of_marks() { alloc } else { live };
+        let uncertainty = sampled.uncertainty(profile, varying).filter(|_| has_live);
+        uncertainty.map_or([None; 2], |uncertainty| ends_of_live(view, usage[live], uncertainty).map(Some))
+    };
+    let exit_ends = |exit: Quantity| ends(usage[exit], sampled.uncertainty(profile, exit).filter(|_| has_exit));
+    let alloc_ends = |alloc: Quantity| ends(usage[alloc], sampled.uncertainty(profile, alloc));
+    let free = usage.free();
+    let free_ends = |number: u64, measure: Measure| ends(number, sampled.freed_uncertainty(profile, measure));
+    let [live_bytes_low, live_bytes_high] = live_ends(Quantity::LiveBytes, Quantity::AllocBytes);
+    let [live_count_low, live_count_high] = live_ends(Quantity::LiveCount, Quantity::AllocCount);
+    let [exit_bytes_low, exit_bytes_high] = exit_ends(Quantity::ExitBytes);
+    let [exit_count_low, exit_count_high] = exit_ends(Quantity::ExitCount);
+    let [alloc_bytes_low, alloc_bytes_high] = alloc_ends(Quantity::AllocBytes);
+    let [alloc_count_low, alloc_count_high] = alloc_ends(Quantity::AllocCount);
+    let [free_bytes_low, free_bytes_high] = free_ends(free.bytes.0, Measure::Bytes);
+    let [free_count_low, free_count_high] = free_ends(free.count, Measure::Count);
+    let all = sampled.sum();
+    let [held_samples, alloc_samples] = [all[Quantity::HeldSamples], all[Quantity::AllocSamples]];
     Numbers {
-        samples: is_total.then_some(usage[Quantity::HeldSamples]),
+        // In a window of a recording, the number is a change, which can be negative.
+        samples: profile.run.window.is_none().then_some(held_samples),
+        alloc_samples: Some(increase(alloc_samples)),
+        // Each sampled block is freed once.
+        free_samples: Some(increase(alloc_samples.wrapping_sub(held_samples))),
         live_bytes_low,
         live_bytes_high,
         live_count_low,
@@ -68,8 +83,39 @@ fn with_intervals(profile: &Profile, usage: Quantities, sampled: &SampledPart) -
         alloc_bytes_high,
         alloc_count_low,
         alloc_count_high,
+        free_bytes_low,
+        free_bytes_high,
+        free_count_low,
+        free_count_high,
         ..numbers
     }
+}
+
+/// Returns a number; 0 for a decrease in a window of a recording.
+fn increase(number: u64) -> u64 {
+    number.cast_signed().max(0).cast_unsigned()
+}
+
+/// Returns the ends of the interval of an estimate. `uncertainty`: `None` if the report has no interval.
+fn ends(estimate: u64, uncertainty: Option<Uncertainty>) -> [Option<u64>; 2] {
+    uncertainty.map_or([None; 2], |uncertainty| uncertainty.ends(estimate).map(Some))
+}
+
+/// Returns the ends of the interval of live bytes, or of a number of live blocks.
+fn ends_of_live(view: MetricView<'_>, number: u64, uncertainty: Uncertainty) -> [i64; 2] {
+    let profile = view.profile();
+    let number = live(profile, number);
+    let Margin { below, above } = uncertainty.margin();
+    let low = number.saturating_sub_unsigned(below);
+    // Blocks that were allocated between two marks are a total, except in Go's profile, which has changes.
+    let is_change = number < 0 || profile.run.window.is_some() && !view.is_of_marks();
+    [if is_change { low } else { low.max(0) }, number.saturating_add_unsigned(above)]
+}
+
+/// Returns the ends of the interval of a peak of live bytes. `sampled`: the sampled part of the same stack, process, group or
+/// report.
+pub(super) fn ends_of_peak(profile: &Profile, peak: Option<Bytes>, sampled: &SampledPart) -> [Option<u64>; 2] {
+    peak.map_or([None; 2], |peak| ends(peak.0, sampled.uncertainty(profile, Quantity::AtPeakBytes)))
 }
 
 pub(super) fn without_errors(profile: &Profile, usage: Quantities) -> Numbers {
@@ -81,6 +127,9 @@ pub(super) fn without_errors(profile: &Profile, usage: Quantities) -> Numbers {
             Some(NumberMut::Signed(number)) => *number = live(profile, value),
             Some(NumberMut::Unsigned(number)) => *number = value,
             Some(NumberMut::Optional(number)) => *number = is_measured(profile, quantity).then_some(value),
+            Some(NumberMut::OptionalSigned(number)) => {
+                *number = is_measured(profile, quantity).then(|| live(profile, value));
+            }
             // Some quantities are not in the JSON, such as variances.
             None => {}
         }
@@ -88,10 +137,11 @@ pub(super) fn without_errors(profile: &Profile, usage: Quantities) -> Numbers {
     numbers
 }
 
-/// Returns true if the run has measured `quantity`.
+/// Returns true if the run has measured `quantity`. Only estimates have a number of samples, which [`with_intervals`] sets.
 fn is_measured(profile: &Profile, quantity: Quantity) -> bool {
     let needs_touches = Requirement::Touches.is_of(quantity);
-    quantity.is_of(profile.run.class) && (!needs_touches || profile.run.touches.is_some())
+    let is_of_samples = quantity == Quantity::AllocSamples;
+    quantity.is_of(profile.run.class) && (!needs_touches || profile.run.touches.is_some()) && !is_of_samples
 }
 
 /// Converts live bytes or a number of live blocks. In a window of a recording, the number is a change and can be

@@ -13,18 +13,21 @@ use super::{numbers, reclaim};
 use crate::estimate::{SampledPart, SampledProcesses};
 use crate::format;
 use crate::kernel_reported::KernelReported;
+use crate::metrics::MetricView;
 use crate::samplers;
 
 /// Time after the start of the trace in which a process counts as one that ran before.
 const START: Duration = Duration::from_millis(50);
 
 /// Returns the processes in the order of the profile.
-pub(super) fn all(profile: &Profile) -> impl Iterator<Item = schema::Process<'_>> {
+pub(super) fn all(view: MetricView<'_>) -> impl Iterator<Item = schema::Process<'_>> {
+    let profile = view.profile();
     let sampled = SampledProcesses::of(profile);
-    profile.processes.iter().enumerate().map(move |(index, one)| process(profile, one, &sampled.get(index)))
+    profile.processes.iter().enumerate().map(move |(index, one)| process(view, one, &sampled.get(index)))
 }
 
-fn process<'a>(profile: &Profile, process: &'a ProcessProfile, sampled: &SampledPart) -> schema::Process<'a> {
+fn process<'a>(view: MetricView<'_>, process: &'a ProcessProfile, sampled: &SampledPart) -> schema::Process<'a> {
+    let profile = view.profile();
     let class = profile.run.class;
     let known = KernelReported::of(process);
     let user = process.user.as_ref();
@@ -32,6 +35,7 @@ fn process<'a>(profile: &Profile, process: &'a ProcessProfile, sampled: &Sampled
     let container = cgroup.and_then(|cgroup| cgroup.container.as_ref());
     let rates =
         format::rates(process.total.alloc(), profile.run.duration).filter(|_| !has_older_blocks(profile, process));
+    let [peak_bytes_low, peak_bytes_high] = numbers::ends_of_peak(profile, process.peak, sampled);
     schema::Process {
         pid: pid(process),
         comm: process.comm.raw().into(),
@@ -39,7 +43,7 @@ fn process<'a>(profile: &Profile, process: &'a ProcessProfile, sampled: &Sampled
         ended: process.ended.map(|end| end_name(end).into()),
         ended_s: process.ended_after.map(|time| time.as_secs_f64()),
         group: process.group.as_ref().map(|group| group_runs(profile, group, process.ended.is_some())),
-        totals: numbers::of(profile, process.total, sampled, Some(known)),
+        totals: numbers::of(view, process.total, sampled, Some(known)),
         unmatched_frees: process.unmatched_frees,
         inherited_frees: process.inherited_frees,
         repeated_frees: process.repeated_frees,
@@ -49,6 +53,8 @@ fn process<'a>(profile: &Profile, process: &'a ProcessProfile, sampled: &Sampled
         demotion: demotion(profile, process),
         discarded: numbers::blocks(process.total.discarded()),
         peak_bytes: process.peak.map(|peak| peak.0),
+        peak_bytes_low,
+        peak_bytes_high,
         uid: user.map(|user| user.uid),
         user: user.and_then(|user| user.name.as_deref()).map(Into::into),
         cgroup: cgroup.map(|cgroup| cgroup.path.as_str().into()),

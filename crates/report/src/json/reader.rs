@@ -201,6 +201,7 @@ fn usage(mut numbers: Numbers) -> Result<Quantities, ReadError> {
             Some(NumberMut::Signed(number)) => total(*number)?,
             Some(NumberMut::Unsigned(number)) => *number,
             Some(NumberMut::Optional(number)) => number.unwrap_or_default(),
+            Some(NumberMut::OptionalSigned(number)) => total(number.unwrap_or_default())?,
             None => 0,
         };
     }
@@ -211,10 +212,11 @@ fn usage(mut numbers: Numbers) -> Result<Quantities, ReadError> {
 /// Sets the numbers of samples, and the variances that follow from the ends of the intervals.
 fn add_samples(usage: &mut Quantities, numbers: &Numbers) {
     let Some(held) = numbers.samples else { return };
+    let total = |end: Option<i64>| end.map(|end| end.max(0).cast_unsigned());
     let intervals = [
-        (Variance::HeldBytes, Quantity::LiveBytes, numbers.live_bytes_low, numbers.live_bytes_high),
+        (Variance::HeldBytes, Quantity::LiveBytes, total(numbers.live_bytes_low), total(numbers.live_bytes_high)),
         (Variance::HeldBytes, Quantity::ExitBytes, numbers.exit_bytes_low, numbers.exit_bytes_high),
-        (Variance::HeldCount, Quantity::LiveCount, numbers.live_count_low, numbers.live_count_high),
+        (Variance::HeldCount, Quantity::LiveCount, total(numbers.live_count_low), total(numbers.live_count_high)),
         (Variance::HeldCount, Quantity::ExitCount, numbers.exit_count_low, numbers.exit_count_high),
         (Variance::AllocBytes, Quantity::AllocBytes, numbers.alloc_bytes_low, numbers.alloc_bytes_high),
         (Variance::AllocCount, Quantity::AllocCount, numbers.alloc_count_low, numbers.alloc_count_high),
@@ -227,12 +229,7 @@ fn add_samples(usage: &mut Quantities, numbers: &Numbers) {
         }
     }
     usage[Quantity::HeldSamples] = held;
-    // The report has no number of allocated samples. If all samples stand for the same number of bytes, it is the square of
-    // the sum divided by the variance.
-    let alloc = u128::from(usage.alloc().bytes.0);
-    let allocated = alloc.saturating_mul(alloc).checked_div(usage.variance(Variance::AllocBytes));
-    let allocated = allocated.map_or(0, |number| u64::try_from(number).unwrap_or(u64::MAX));
-    usage[Quantity::AllocSamples] = allocated.max(held).max(1);
+    usage[Quantity::AllocSamples] = numbers.alloc_samples.unwrap_or_default().max(held);
 }
 
 #[cfg(test)]
@@ -359,8 +356,7 @@ mod tests {
         assert_eq!(read.run.samplers.of(Pid(7)).collect::<Vec<_>>(), [sampler]);
         let usage = read.stacks[0].usage;
         assert_eq!((usage[Quantity::HeldSamples], usage.live()), (40, profile.stacks[0].usage.live()));
-        // 40 · 8/7 = 45.7: a sampled block stands for itself, so its variance is smaller than the square of its weight.
-        assert_eq!(usage[Quantity::AllocSamples], 45);
+        assert_eq!(usage[Quantity::AllocSamples], 40);
         for variance in [Variance::HeldBytes, Variance::AllocBytes, Variance::HeldCount, Variance::AllocCount] {
             let expected = sampled(40).variance(variance) as f64;
             let ratio = usage.variance(variance) as f64 / expected;

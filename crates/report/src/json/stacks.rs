@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use memtrace_json::{self as schema};
-use memtrace_model::{Frame, Profile, Quantity, StackProfile};
+use memtrace_model::{Bytes, Frame, Quantity, StackProfile};
 
 use super::{numbers, processes};
 use crate::allocators;
@@ -17,14 +17,18 @@ pub(super) fn ranked<'a>(view: MetricView<'a>, groups: &'a Groups) -> impl Itera
     let profile = view.profile();
     let mut stacks: Vec<_> = profile.stacks.iter().enumerate().collect();
     stacks.sort_by_key(|(_, stack)| Reverse(view.value(&stack.usage)));
-    stacks.into_iter().map(|(index, one)| stack(profile, one, groups.of_stack(index)))
+    stacks.into_iter().map(move |(index, one)| stack(view, one, groups.of_stack(index)))
 }
 
-fn stack<'a>(profile: &'a Profile, stack: &StackProfile, root: usize) -> schema::Stack<'a> {
+fn stack<'a>(view: MetricView<'a>, stack: &StackProfile, root: usize) -> schema::Stack<'a> {
+    let profile = view.profile();
     let class = profile.run.class;
     let process = &profile.processes[stack.process];
     let (thread, allocator) = (stack.part.thread(), stack.part.allocator());
     let changes = stack.live_changes.as_slice();
+    let sampled = SampledPart::of_stack(&stack.usage);
+    let peak = process.peak.map(|_| Bytes(stack.usage[Quantity::AtPeakBytes]));
+    let [peak_bytes_low, peak_bytes_high] = numbers::ends_of_peak(profile, peak, &sampled);
     schema::Stack {
         pid: processes::pid(process),
         process: stack.process,
@@ -34,8 +38,10 @@ fn stack<'a>(profile: &'a Profile, stack: &StackProfile, root: usize) -> schema:
         allocator: allocator.and_then(|id| profile.run.allocators.get(&id)).map(Into::into),
         end: stack.end.name().into(),
         merged_stacks: stack.merged(),
-        totals: numbers::of(profile, stack.usage, &SampledPart::of_stack(&stack.usage), None),
-        peak_bytes: process.peak.map(|_| stack.usage[Quantity::AtPeakBytes]),
+        totals: numbers::of(view, stack.usage, &sampled, None),
+        peak_bytes: peak.map(|peak| peak.0),
+        peak_bytes_low,
+        peak_bytes_high,
         memory: stack.part.memory().map(|kind| kind.name().into()),
         major_faults: class.counts_pages().then_some(stack.usage[Quantity::MajorFaults]),
         major_faults_error: estimate::count_error(profile, stack.usage[Quantity::MajorFaults]),

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::host::{by_threads, host};
 use crate::sample::sample;
-use crate::{options, report};
+use crate::{options, report, sampled_blocks};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -105,6 +105,83 @@ fn sums_of_all_metrics_are_those_of_the_json() {
             assert_eq!(sum, &json["totals"][field], "{field}");
         }
     }
+}
+
+/// Returns the intervals in the titles of a flame graph, by the name and the bytes of the frame.
+fn intervals_of_picture(svg: &str) -> BTreeMap<String, String> {
+    let titles = svg.split("<title>").skip(1).filter_map(|part| part.split_once("</title>"));
+    let frames = titles.filter_map(|(title, _)| {
+        let (name, numbers) = title.rsplit_once(" (")?;
+        let (bytes, rest) = numbers.split_once(" bytes, ")?;
+        let interval = rest.split_once("; ").map_or("", |(_, interval)| interval.trim_end_matches(')'));
+        Some((format!("{name} {bytes}"), String::from(interval)))
+    });
+    frames.collect()
+}
+
+/// The script computes the intervals of frames, and the picture has those of Rust.
+#[test]
+fn intervals_of_frames_are_those_of_the_picture() {
+    let reports = [
+        (sampled_blocks::server(), Metric::LiveBytes),
+        (sampled_blocks::unequal(), Metric::LiveBytes),
+        (sampled_blocks::unequal(), Metric::AllocBytes),
+        (sampled_blocks::peak(), Metric::PeakBytes),
+        (sampled_blocks::window(), Metric::NetGrowth),
+        (sampled_blocks::window(), Metric::AllocBytes),
+    ];
+    for (profile, metric) in reports {
+        let options = options(metric);
+        let expected = intervals_of_picture(&report(Format::Svg, &profile, &options));
+        assert!(expected.values().any(|interval| !interval.is_empty()), "{expected:?}");
+        let found = operate(
+            &profile,
+            &options,
+            "
+            const found = {};
+            const add = (node) => {
+                const interval = spellInterval(node.value, node, main.flame.kind);
+                found[`${node.name} ${node.value.toLocaleString('en')}`] = interval.trim().replace(/^\\(|\\)$/g, '');
+                sortedChildren(node).forEach(add);
+            };
+            add(main.flame.tree);
+            return found;",
+        );
+        let found: BTreeMap<String, String> = serde_json::from_value(found).expect("texts");
+        assert_eq!(found, expected, "{}", metric.name());
+    }
+}
+
+#[test]
+fn tables_have_the_intervals_of_the_report() {
+    let shown = |profile: &Profile, metric: Metric| {
+        let script = "
+            return {
+                summary: byId('summary').textContent,
+                sites: byId('sites').querySelector('tbody').textContent,
+                processes: byId('processes').querySelector('tbody').textContent,
+            };";
+        let found = operate(profile, &options(metric), script);
+        ["summary", "sites", "processes"].map(|key| String::from(found[key].as_str().expect("a text")))
+    };
+    let assert_shown = |texts: [String; 3], expected: [&str; 3]| {
+        for (text, part) in texts.iter().zip(expected) {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+    };
+    // 100, 10 and 110 samples, as in the text.
+    let expected = ["56.00 MiB ± 10.32 MiB of live bytes", "5.00 MiB (2.72 to 9.20 MiB)", "55.00 MiB ± 10.32 MiB"];
+    assert_shown(shown(&sampled_blocks::server(), Metric::LiveBytes), expected);
+    // Variance 4135 and unit 4135 / 103 = 40.146: 1.96·√(4135 + 40.146² · 0.9604) = 147.75 times 512 KiB. With the other stack,
+    // 4135.625 and 4135.625 / 113 = 36.598: 144.32. Ten large blocks: 10/16 and 1/16, 1.5542 ± 0.1200.
+    let all = "57.50 MiB ± 72.16 MiB of allocated bytes";
+    let unequal = shown(&sampled_blocks::unequal(), Metric::AllocBytes);
+    assert!(unequal[1].contains("51.50 MiB ± 73.88 MiB"), "{}", unequal[1]);
+    assert_shown(unequal, [all, "5.00 MiB (4.28 to 5.84 MiB)", "56.50 MiB ± 72.16 MiB"]);
+    // 12, 14 and 26 samples: 8.97691, 9.50182 and 12.09779 times 512 KiB.
+    let window = shown(&sampled_blocks::window(), Metric::NetGrowth);
+    assert!(window[1].contains("2.00 MiB ± 4.49 MiB"), "{}", window[1]);
+    assert_shown(window, ["-1.00 MiB ± 6.05 MiB", "-4.00 MiB ± 4.75 MiB", "-2.00 MiB ± 6.05 MiB"]);
 }
 
 #[test]

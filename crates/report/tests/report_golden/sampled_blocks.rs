@@ -19,29 +19,90 @@ const KIB: u64 = 1 << 10;
 const INTERVAL: u64 = 512 * KIB;
 const SOURCE: &str = "Go's own profile, one sample each 512 KiB (1 process)";
 
-/// Returns the totals of live blocks with this number of samples.
-fn sampled(samples: u64) -> Quantities {
-    let live = Amount { bytes: Bytes(INTERVAL * samples), count: 8 * samples };
-    let mut usage = Quantities::of_blocks([live, live, Amount::default()])
-        .with(Quantity::HeldSamples, samples)
-        .with(Quantity::AllocSamples, samples);
-    for (variance, of_sample) in [
-        (Variance::HeldBytes, INTERVAL * INTERVAL),
-        (Variance::AllocBytes, INTERVAL * INTERVAL),
-        (Variance::HeldCount, 64),
-        (Variance::AllocCount, 64),
-    ] {
-        usage.add_variance(variance, u128::from(of_sample) * u128::from(samples));
-    }
+/// Samples of blocks.
+#[derive(Clone, Copy)]
+struct BlockSamples {
+    number: u64,
+    /// Sum of the samples, in multiples of 512 KiB.
+    units: u64,
+    /// Variance of the sum, in sixteenths of 512² KiB².
+    variance: u64,
+}
+
+/// Returns samples that stand for 512 KiB each.
+const fn equal(number: u64) -> BlockSamples {
+    BlockSamples { number, units: number, variance: 16 * number }
+}
+
+/// Returns the numbers of blocks that are held.
+fn held(samples: BlockSamples) -> Quantities {
+    numbers(samples, [Quantity::LiveBytes, Quantity::HeldSamples], [Variance::HeldBytes, Variance::HeldCount])
+}
+
+/// Returns the numbers of allocated blocks.
+fn allocated(samples: BlockSamples) -> Quantities {
+    numbers(samples, [Quantity::AllocBytes, Quantity::AllocSamples], [Variance::AllocBytes, Variance::AllocCount])
+}
+
+fn numbers(samples: BlockSamples, [bytes, number]: [Quantity; 2], [of_bytes, of_count]: [Variance; 2]) -> Quantities {
+    let amount = Amount { bytes: Bytes(INTERVAL * samples.units), count: 8 * samples.units };
+    let mut usage = Quantities::ZERO.with_amount(bytes, amount).with(number, samples.number);
+    usage.add_variance(of_bytes, u128::from(INTERVAL * INTERVAL / 16 * samples.variance));
+    usage.add_variance(of_count, u128::from(64 / 16 * samples.variance));
     usage
 }
 
+/// Returns the totals of allocated blocks, some of which are held.
+fn kept(live: BlockSamples, alloc: BlockSamples) -> Quantities {
+    [held(live), allocated(alloc)].into_iter().sum()
+}
+
+/// Returns the totals of live blocks with this number of samples.
+fn sampled(samples: u64) -> Quantities {
+    kept(equal(samples), equal(samples))
+}
+
 /// Returns a Go server with 100 samples in one stack and 10 in another one, and a worker with exact blocks.
-fn server() -> Profile {
+pub(crate) fn server() -> Profile {
+    profile_of([sampled(100), sampled(10)])
+}
+
+/// Returns a server with 40 samples of different sizes in one stack, which stand for 103 times 512 KiB with the variance of one
+/// sample of 64 times 512 KiB and 39 of 512 KiB. 10 samples in another stack are large blocks, of which few are missed.
+pub(crate) fn unequal() -> Profile {
+    let [first, second] = [
+        BlockSamples { number: 40, units: 103, variance: 16 * (64 * 64 + 39) },
+        BlockSamples { number: 10, units: 10, variance: 10 },
+    ];
+    profile_of([kept(first, first), kept(second, second)])
+}
+
+/// Returns a server that has freed four of eight samples of a stack. Six were live at the peak.
+pub(crate) fn peak() -> Profile {
+    let mut profile = profile_of([kept(equal(4), equal(8)), Quantities::ZERO]);
+    profile.stacks.truncate(1);
+    profile.processes.truncate(1);
+    profile.stacks[0].usage[Quantity::AtPeakBytes] = 6 * INTERVAL;
+    profile.processes[0].peak = Some(Bytes(6 * INTERVAL));
+    profile
+}
+
+/// Returns the change in a window of a recording. Eight samples of a stack were allocated and four freed. Of another stack,
+/// three were allocated and eleven freed.
+pub(crate) fn window() -> Profile {
+    let mut shrunk = allocated(equal(3));
+    shrunk -= held(equal(8));
+    let mut profile = profile_of([kept(equal(4), equal(8)), shrunk]);
+    profile.run.window = Some(Duration::from_secs(10)..Duration::from_secs(40));
+    profile
+}
+
+/// Returns a Go server with the totals of two stacks, and a worker with exact blocks.
+fn profile_of([first, second]: [Quantities; 2]) -> Profile {
     let names = ["main", "insert", "handle", "parse"];
     let worker = Amount { bytes: Bytes(1024 * KIB), count: 16 };
     let worker = Quantities::of_blocks([worker, worker, Amount::default()]);
-    let stacks = [(0, [0, 1], sampled(100)), (0, [0, 2], sampled(10)), (1, [0, 3], worker)];
+    let stacks = [(0, [0, 1], first), (0, [0, 2], second), (1, [0, 3], worker)];
     let stack = |(process, frames, usage): (usize, [usize; 2], Quantities)| StackProfile {
         usage,
         ..StackProfile::new(process, Part::WHOLE, frames.map(FrameId::new).into(), StackEnd::Complete)
@@ -140,6 +201,59 @@ fn the_json_has_the_ends_of_each_interval() {
     let ends = ["alloc_bytes_low", "alloc_bytes_high"].map(|key| &json["stacks"][1][key]);
     assert_eq!(ends, [&Value::from(2_847_894), &Value::from(9_651_971)]);
     assert_eq!(json["samplers"], serde_json::json!([{ "source": "go", "interval_bytes": INTERVAL }]));
+}
+
+/// Returns the numbers with these keys; `None` for a key that is missing.
+fn integers<const N: usize>(fields: &Value, keys: [&str; N]) -> [Option<i64>; N] {
+    keys.map(|key| fields.get(key).and_then(Value::as_i64))
+}
+
+#[test]
+fn the_json_has_the_intervals_of_freed_memory_and_of_peaks() {
+    let json: Value = serde_json::from_str(&report(Format::Json, &peak(), &options(Metric::PeakBytes))).unwrap();
+    let freed = ["free_bytes_low", "free_bytes_high", "free_count_low", "free_count_high"];
+    let samples = ["samples", "alloc_samples", "free_samples"];
+    let peaks = ["peak_bytes_low", "peak_bytes_high"];
+    let totals = [&json["totals"], &json["processes"][0]["totals"], &json["roots"][0], &json["stacks"][0]];
+    for numbers in totals {
+        // 4 samples: 1.96·√4.9604 ± 1.9208 = 2.44450 and 6.28610 times 512 KiB and 8 blocks.
+        assert_eq!(
+            integers(numbers, freed),
+            [2_097_152 - 1_281_624, 2_097_152 + 3_295_729, 32 - 20, 32 + 51].map(Some)
+        );
+        assert_eq!(integers(numbers, samples), [4, 8, 4].map(Some));
+    }
+    for owner in [&json, &json["processes"][0], &json["roots"][0], &json["stacks"][0]] {
+        // 8 samples: 1.96·√8.9604 ± 1.9208 = 3.94625 and 7.78785 times 512 KiB.
+        assert_eq!(integers(owner, peaks), [3_145_728 - 2_068_972, 3_145_728 + 4_083_077].map(Some));
+    }
+    let exact: Value = serde_json::from_str(&written(Format::Json)).unwrap();
+    assert_eq!(integers(&exact["stacks"][2], freed), [None; 4]);
+    assert_eq!(integers(&exact["stacks"][2], samples), [None; 3]);
+    assert_eq!(integers(&exact, peaks), [None; 2], "no peak was kept");
+}
+
+#[test]
+fn the_json_of_a_window_has_the_intervals_of_changes() {
+    let json: Value = serde_json::from_str(&report(Format::Json, &window(), &options(Metric::NetGrowth))).unwrap();
+    let live = ["live_bytes", "live_bytes_low", "live_bytes_high", "live_count_low", "live_count_high"];
+    let stack = |name: &str| {
+        let is_of = |stack: &&Value| json["frames"][stack["frames"][1].as_u64().unwrap() as usize]["name"] == name;
+        json["stacks"].as_array().unwrap().iter().find(is_of).unwrap()
+    };
+    // 12 samples: 1.96·√12.9604 + 1.9208 = 8.97691 times 512 KiB and 8 blocks.
+    let grown = [2_097_152, 2_097_152 - 4_706_486, 2_097_152 + 4_706_486, 32 - 72, 32 + 72];
+    assert_eq!(integers(stack("insert"), live), grown.map(Some));
+    // 14 samples: 1.96·√14.9604 + 1.9208 = 9.50182.
+    let shrunk = [-4_194_304, -4_194_304 - 4_981_691, -4_194_304 + 4_981_691, -64 - 77, -64 + 77];
+    assert_eq!(integers(stack("handle"), live), shrunk.map(Some));
+    assert_eq!(integers(stack("parse"), live), [Some(1_048_576), None, None, None, None]);
+    // 26 samples: 1.96·√26.9604 + 1.9208 = 12.09779. The worker has grown by 1 MiB in 16 blocks.
+    let total = [-1_048_576, -1_048_576 - 6_342_725, -1_048_576 + 6_342_725, -16 - 97, -16 + 97];
+    assert_eq!(integers(&json["totals"], live), total.map(Some));
+    let samples = ["samples", "alloc_samples", "free_samples"];
+    assert_eq!(integers(stack("insert"), samples), [None, Some(8), Some(4)]);
+    assert_eq!(integers(stack("handle"), samples), [None, Some(3), Some(11)]);
 }
 
 #[test]
