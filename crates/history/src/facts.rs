@@ -1,5 +1,6 @@
 //! Facts of a run that are not totals, as rows of a history.
 
+mod go_profiles;
 mod reclaim;
 mod row;
 mod samplers;
@@ -15,6 +16,7 @@ use memtrace_model::{
     Tick, TouchWindow, Untraced, WorkingSetMethod,
 };
 
+pub use self::go_profiles::{GoProfileMoments, main_thread_note, of_changed_go_profiles};
 pub use self::samplers::of_changed_samplers;
 
 use self::row::{duration, number, text};
@@ -87,10 +89,11 @@ pub fn at_end(end: Tick, run: Duration) -> [Fact; 2] {
     [duration(RUN, "end_ns", end.since_start()), duration(RUN, "duration_ns", run)]
 }
 
-/// Returns the notes of a report.
+/// Returns the notes of a report, except for notes that each report of a recording makes again.
 pub fn of_notes(notes: &[String]) -> Vec<Fact> {
+    let notes = notes.iter().filter(|note| !go_profiles::is_of_report(note));
     // Leading zeros keep the order of the notes, because items are sorted as text.
-    notes.iter().enumerate().map(|(index, note)| text(NOTE, format!("{index:04}"), note)).collect()
+    notes.enumerate().map(|(index, note)| text(NOTE, format!("{index:04}"), note)).collect()
 }
 
 /// Returns the facts of one event class, without its notes, debug files and cost.
@@ -296,6 +299,11 @@ impl RecordedFacts {
             }
         }
         samplers
+    }
+
+    /// Returns the moments of Go's own profiles.
+    pub(crate) fn go_profiles(&self) -> GoProfileMoments {
+        go_profiles::read(self.0.get(go_profiles::MOMENTS), self.0.get(go_profiles::OLDER))
     }
 
     /// Returns the calls of the functions that change tags.

@@ -89,4 +89,4 @@ pub use name_table::{FramesByObject, NameTable};
 pub use named_stacks::{NamedClasses, NamedStacks};
 pub use totals::{ImageValues, StackTotal, Totals};
 pub use trend_parts::{TrendParts, has_trends};
-pub use view::{ViewOptions, Views, counts_growth, has_epochs, notes_of, view};
+pub use view::{ViewOptions, Views, counts_growth, go_profile_notes, has_epochs, notes_of, view};

@@ -1,10 +1,12 @@
 //! Stacks with the names of their calls, and the profile of each event class.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use memtrace_model::{
-    AbsAddr, EventClass, FileState, Frame, Losses, MemcgProfile, Names, OomKill, PathObject, ProcessProfile, Profile,
-    ProfileRows, RunFacts, StackLabels, StackProfile, Unnamed,
+    AbsAddr, EventClass, FileState, Frame, Losses, MemcgProfile, Names, OomKill, PathObject, Pid, ProcessProfile,
+    Profile, ProfileRows, Quantity, RunFacts, StackLabels, StackProfile, Unnamed,
 };
 use memtrace_model::{format, printable};
 
@@ -172,7 +174,36 @@ pub struct NamedStacks {
     notes: Vec<String>,
 }
 
+/// Maximum time from the moment at which a ledger receives a reading of a profile until the ledger has applied it. A ledger
+/// applies its waiting records first.
+const LATE: Duration = Duration::from_millis(250);
+
 impl NamedStacks {
+    /// Removes the change of each sampled stack in the part of the trace in which its blocks from before the trace were
+    /// counted. These blocks are no growth. `parts`: times of the changes. `older`: time of the reading with such blocks, by
+    /// process.
+    pub(crate) fn without_older(mut self, parts: &[Range<Duration>], older: &BTreeMap<Pid, Duration>) -> Self {
+        let Some(start) = parts.first().map(|part| part.start).filter(|_| !older.is_empty()) else { return self };
+        let part_at = |time: Duration| match parts.iter().position(|part| time < part.end) {
+            // The last readings end after the trace.
+            None => Some(parts.len() - 1),
+            part => part.filter(|_| time >= start),
+        };
+        let Self { processes, stacks, .. } = &mut self;
+        for stack in stacks {
+            let is_sampled =
+                [Quantity::HeldSamples, Quantity::AllocSamples].iter().any(|&samples| stack.usage.get(samples) != 0);
+            let Some(&at) = processes.get(stack.process).and_then(|process| older.get(&process.pid)) else { continue };
+            let changes = stack.live_changes.as_slice();
+            let has_allocated = |part: &usize| changes.get(*part).is_some_and(|change| change.alloc != 0);
+            let counted = [at, at.saturating_add(LATE)].into_iter().filter_map(part_at).find(has_allocated);
+            if let Some(part) = counted.filter(|_| is_sampled) {
+                stack.live_changes.clear(part);
+            }
+        }
+        self
+    }
+
     /// Returns the profile of a run. `earlier`: profiles at earlier moments. `labels` returns the labels of the
     /// stacks.
     #[must_use]
@@ -198,5 +229,52 @@ impl NamedStacks {
         let cgroups = stalls.into_iter().map(cgroup).collect();
         let rows = ProfileRows { processes, stacks, frames, labels: Vec::new(), oom_kills, cgroups, losses };
         Profile::new(run, earlier, rows, labels)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memtrace_model::{LiveChanges, Part, PartChange, Quantities, StackEnd};
+
+    use super::*;
+
+    /// Returns the changes of live bytes in four parts of two seconds from `start` on. The first reading of process 7 is at
+    /// `at`. All changes are allocations.
+    fn changes(pid: u32, samples: u64, start: u64, at: Duration, live: [i64; 4]) -> Vec<i64> {
+        let second = Duration::from_secs;
+        let parts: Vec<_> = (0..4).map(|part| second(start + 2 * part)..second(start + 2 * part + 2)).collect();
+        let mut live_changes = LiveChanges::default();
+        for (part, live) in live.into_iter().enumerate() {
+            live_changes.add(part, 4, PartChange { live, alloc: live.unsigned_abs() });
+        }
+        let usage = Quantities::ZERO.with(Quantity::AllocSamples, samples);
+        let stack = StackProfile::new(0, Part::WHOLE, Vec::new().into(), StackEnd::Complete);
+        let stacks = vec![StackProfile { usage, live_changes, ..stack }];
+        let processes = vec![ProcessProfile::new(Pid(pid), "go")];
+        let named = NamedStacks { processes, stacks, ..NamedStacks::default() };
+        let named = named.without_older(&parts, &[(Pid(7), at)].into());
+        named.stacks[0].live_changes.as_slice().iter().map(|change| change.live).collect()
+    }
+
+    #[test]
+    fn blocks_from_before_the_trace_are_no_growth() {
+        let at = Duration::from_secs(3);
+        assert_eq!(changes(7, 5, 0, at, [0, 90, 1, 2]), [0, 0, 1, 2]);
+        assert_eq!(changes(8, 5, 0, at, [0, 90, 1, 2]), [0, 90, 1, 2], "the process has no such reading");
+        assert_eq!(changes(7, 0, 0, at, [0, 90, 1, 2]), [0, 90, 1, 2], "the stack has exact blocks");
+        // All growth after the reading counts.
+        assert_eq!(changes(7, 5, 0, at, [0, 0, 1, 2]), [0, 0, 1, 2]);
+        assert_eq!(changes(7, 5, 0, Duration::ZERO, [90, 3, 1, 2]), [0, 3, 1, 2]);
+        // The reading is not in the shown time.
+        assert_eq!(changes(7, 5, 6, at, [4, 3, 1, 2]), [4, 3, 1, 2]);
+    }
+
+    #[test]
+    fn a_late_reading_counts_in_the_next_part() {
+        let at = Duration::from_millis(3900);
+        assert_eq!(changes(7, 5, 0, at, [0, 0, 90, 2]), [0, 0, 0, 2]);
+        assert_eq!(changes(7, 5, 0, at, [0, 90, 1, 2]), [0, 0, 1, 2]);
+        assert_eq!(changes(7, 5, 4, at, [90, 3, 1, 2]), [0, 3, 1, 2]);
+        assert_eq!(changes(7, 5, 0, Duration::from_secs(9), [0, 0, 1, 90]), [0, 0, 1, 0]);
     }
 }

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use memtrace_model::{Activity, EventClass, Names, Profile, RunFacts, StackLabels};
 
-use self::notes::page_notes;
+use self::notes::{go_profile_notes_of, page_notes};
 use self::paths::RecordedCalls;
 use super::book::Book;
 use super::exact_totals::ExactTotals;
-use super::facts::RecordedFacts;
+use super::facts::{GoProfileMoments, RecordedFacts};
 use super::file::Error;
 use super::memory_timeline::MemoryTimelineBuilder;
 use super::moments::Moments;
@@ -23,7 +23,7 @@ use super::name_table::NameTable;
 use super::named_stacks::{NamedClasses, NamedStacks, Stacks};
 use super::report_stacks::ReportStacks;
 
-pub use self::notes::notes_of;
+pub use self::notes::{go_profile_notes, notes_of};
 pub use self::options::{ViewOptions, counts_growth};
 pub use self::processes::has_epochs;
 
@@ -36,6 +36,7 @@ pub struct Views<'a> {
     classes: NamedClasses<'a>,
     activity: Option<Arc<Activity>>,
     timeline: Option<MemoryTimelineBuilder>,
+    go_profiles: GoProfileMoments,
 }
 
 /// Reads the part of a history that `moments` select. `facts`: facts at the end of the history. `names`: source for
@@ -63,7 +64,8 @@ pub fn view<'a>(
         }
     };
     let timeline = options.has_timeline.then(|| book.memory_over_time(moments.to())).transpose()?;
-    Ok(Views { book, moments, options, classes, activity, timeline })
+    let go_profiles = notes::go_profiles(book, facts, moments)?;
+    Ok(Views { book, moments, options, classes, activity, timeline, go_profiles })
 }
 
 /// Returns the exact totals at the end of the run, if the history has them and `moments` are the end of the run.
@@ -88,7 +90,9 @@ impl Views<'_> {
         earlier: Vec<(Duration, Profile)>,
         labels: impl FnOnce(&Profile) -> Option<StackLabels>,
     ) -> Profile {
-        stacks.into_profile(self.run_facts(class, facts), earlier, labels)
+        let run = self.run_facts(class, facts);
+        let stacks = stacks.without_older(&run.parts, &self.go_profiles.older_since(self.moments.start()));
+        stacks.into_profile(run, earlier, labels)
     }
 
     fn run_facts(&self, class: EventClass, facts: &RecordedFacts) -> RunFacts {
@@ -101,7 +105,7 @@ impl Views<'_> {
         RunFacts {
             page_sample,
             duration: moments.duration(),
-            notes: facts.notes().into_iter().chain(self.notes(class)).collect(),
+            notes: [facts.notes(), self.go_profile_notes(class), self.notes(class)].concat(),
             window: moments.is_window().then(|| moments.span()),
             parts: match known_end(*book, moments) {
                 _ if !has_parts => Vec::new(),
@@ -115,6 +119,10 @@ impl Views<'_> {
             timeline: self.timeline.as_ref().map(|timeline| timeline.finish(class, page_sample, &trace)),
             ..if moments.is_at_end() { facts.of_class_at_end(class) } else { facts.of_class(class) }
         }
+    }
+
+    fn go_profile_notes(&self, class: EventClass) -> Vec<String> {
+        if class.probes_allocators() { go_profile_notes_of(&self.go_profiles, self.moments) } else { Vec::new() }
     }
 
     /// Returns notes about missing or inexact data. The exact totals at the end of a run need no notes.

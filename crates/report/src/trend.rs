@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use memtrace_model::format as number;
-use memtrace_model::{Bytes, LiveChanges, PartChange, Profile, Quantities, Quantity, SampleSource};
+use memtrace_model::{Bytes, LiveChanges, PartChange, Profile, Quantities, Quantity};
 
 use crate::estimate::SampledPart;
 use crate::format;
@@ -71,19 +71,12 @@ pub(super) struct Trend {
 
 impl Trend {
     /// Returns the trend of live bytes with these changes; `None` if the changes are unknown or all 0. `usage`: totals of the
-    /// stack or site. The changes add up to its live bytes, and have their error.
+    /// stack or site. The changes have the error of its live bytes: they add up to them, except for sampled blocks from before
+    /// the trace, which are no change.
     pub(super) fn of(profile: &Profile, changes: &LiveChanges, usage: &Quantities) -> Option<Self> {
-        let sampled = SampledPart::of_stack(usage);
-        let uncertainty = sampled.uncertainty(profile, Quantity::LiveBytes);
+        let uncertainty = SampledPart::of_stack(usage).uncertainty(profile, Quantity::LiveBytes);
         let error = uncertainty.map_or(0, |uncertainty| uncertainty.margin().half_width());
-        let (mut parts, mut changes) = (profile.run.parts.as_slice(), changes.as_slice());
-        // The first reading of Go's own profile has the blocks from before the trace, which are no growth.
-        let reads_go = || profile.run.samplers.all().any(|sampler| sampler.source == SampleSource::Go);
-        let is_start = parts.first().is_some_and(|part| part.start.is_zero());
-        if sampled.is_sampled() && is_start && parts.len() == changes.len() && reads_go() {
-            (parts, changes) = (&parts[1..], &changes[1..]);
-        }
-        Self::with_error(parts, changes, error)
+        Self::with_error(&profile.run.parts, changes.as_slice(), error)
     }
 
     fn with_error(parts: &[Range<Duration>], changes: &[PartChange], error: u64) -> Option<Self> {
@@ -245,7 +238,7 @@ fn rate(change: i64, time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use memtrace_model::{Amount, Pid, RunFacts, Sampler, Variance};
+    use memtrace_model::{Amount, Pid, RunFacts, SampleSource, Sampler, Variance};
 
     use super::*;
 
@@ -391,28 +384,20 @@ mod tests {
     }
 
     #[test]
-    fn blocks_from_before_the_trace_are_no_growth() {
+    fn growth_in_the_first_part_counts_in_mixed_traces() {
         let mut live = LiveChanges::default();
         live.add(0, 8, PartChange { live: 1 << 20, alloc: 1 << 20 });
         let block = Amount { bytes: Bytes(1 << 20), count: 1 };
         let usage = Quantities::of_blocks([block, block, Amount::default()]);
-        let of = |usage: &Quantities, live: &LiveChanges, source, start: u64| {
-            let second = |number: u64| Duration::from_secs(start + number);
-            let parts = (0..8).map(|at| second(at)..second(at + 1)).collect();
-            let mut run = RunFacts { parts, ..RunFacts::default() };
-            run.samplers.add(Pid(7), Sampler { source, interval: None });
-            Trend::of(&Profile { run, ..Profile::default() }, live, usage).map(|trend| trend.kind)
-        };
         let sampled = usage.with(Quantity::HeldSamples, 50).with(Quantity::AllocSamples, 50);
-        assert_eq!(of(&sampled, &live, SampleSource::Go, 0), None);
-        let others = [
-            of(&usage, &live, SampleSource::Go, 0),
-            of(&sampled, &live, SampleSource::Jemalloc, 0),
-            of(&sampled, &live, SampleSource::Go, 5),
-        ];
-        assert_eq!(others, [Some(Kind::SingleGrowth); 3]);
-        (1..8).for_each(|at| live.add(at, 8, PartChange { live: 1 << 10, alloc: 1 << 10 }));
-        assert_eq!(of(&sampled, &live, SampleSource::Go, 0), Some(Kind::SteadyGrowth));
+        let parts = (0..8).map(|at| Duration::from_secs(at)..Duration::from_secs(at + 1)).collect();
+        let mut run = RunFacts { parts, ..RunFacts::default() };
+        for (pid, source) in [(7, SampleSource::Go), (8, SampleSource::Jemalloc)] {
+            run.samplers.add(Pid(pid), Sampler { source, interval: None });
+        }
+        let profile = Profile { run, ..Profile::default() };
+        let kinds = [usage, sampled].map(|usage| Trend::of(&profile, &live, &usage).map(|trend| trend.kind));
+        assert_eq!(kinds, [Some(Kind::SingleGrowth); 2]);
     }
 
     #[test]

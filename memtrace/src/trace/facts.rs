@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use memtrace_history::AccountChanges;
+use memtrace_history::facts::GoProfileMoments;
 use memtrace_host::kernel::{Counters, ProgramTime};
 use memtrace_model::{
     AccountTable, Activity, CallsBySize, CgroupId, Losses, MachineReclaim, MemcgMemory, Names, RaisedMinSize, Samplers,
@@ -36,6 +37,7 @@ pub(super) struct Facts {
     pub(super) reclaim: Option<MeasuredReclaim>,
     /// Samplers of the targets: their heap profiles, and those of their allocators.
     pub(super) samplers: Samplers,
+    pub(super) go_profiles: GoProfileMoments,
 }
 
 /// Function that returns the activity of threads. Its argument has the names of the stacks of

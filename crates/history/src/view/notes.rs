@@ -6,10 +6,15 @@ use std::time::Duration;
 use memtrace_model::{EventClass, format};
 
 use crate::book::Book;
+use crate::facts::{GoProfileMoments, RecordedFacts};
+use crate::file::Error;
 use crate::moments::Moments;
 
 /// Maximum number of gaps with a note of their own.
 const MAX_GAPS: usize = 10;
+
+const MARKS_OF_GO: &str =
+    "Go's own profile is not read at a mark: its numbers there are those of the last reading before it";
 
 /// Returns a note if resident pages are not known: the page tables are read only at the end of a run, and resident
 /// pages by stack are not recorded if pages are sampled.
@@ -18,6 +23,34 @@ pub(super) fn page_notes(book: &dyn Book, moments: &Moments, class: EventClass) 
     let note = "resident pages are known at the end of a run without --sample only: here, all touched pages of running \
                 processes count as resident";
     if class.counts_pages() && !is_known { vec![String::from(note)] } else { Vec::new() }
+}
+
+/// Returns the moments of Go's own profiles at the end of `moments`. `facts`: facts at the end of the history.
+pub(super) fn go_profiles(
+    book: &dyn Book,
+    facts: &RecordedFacts,
+    moments: &Moments,
+) -> Result<GoProfileMoments, Error> {
+    // The facts of a run that has just ended are not in its history yet.
+    if moments.to() == book.end() {
+        return Ok(facts.go_profiles());
+    }
+    Ok(RecordedFacts::new(book.facts(moments.to())?).go_profiles())
+}
+
+/// Returns notes about the age of Go's own profiles. `facts`: facts at the end of the history.
+///
+/// # Errors
+///
+/// The history cannot be read.
+pub fn go_profile_notes(book: &dyn Book, facts: &RecordedFacts, moments: &Moments) -> Result<Vec<String>, Error> {
+    Ok(go_profile_notes_of(&go_profiles(book, facts, moments)?, moments))
+}
+
+pub(super) fn go_profile_notes_of(profiles: &GoProfileMoments, moments: &Moments) -> Vec<String> {
+    let note = profiles.note(moments.start(), moments.window().end);
+    let of_marks = note.as_ref().filter(|_| moments.first_epoch().is_some()).map(|_| String::from(MARKS_OF_GO));
+    note.into_iter().chain(of_marks).collect()
 }
 
 /// Returns notes about missing and inexact data of the recording.

@@ -28,6 +28,13 @@ impl LiveChanges {
         self.0.iter_mut().zip(&other.0).for_each(|(ours, theirs)| ours.add(*theirs));
     }
 
+    /// Removes the change in the period with the index `part`.
+    pub fn clear(&mut self, part: usize) {
+        if let Some(change) = self.0.get_mut(part) {
+            *change = PartChange::default();
+        }
+    }
+
     /// Returns the sum over all periods.
     #[must_use]
     pub fn total(&self) -> PartChange {

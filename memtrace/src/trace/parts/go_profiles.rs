@@ -341,6 +341,7 @@ impl GoProfiles {
     /// Passes the answers that have arrived to the shards. The mmap events up to now must be applied.
     fn apply_arrived(&mut self, context: &mut Context) {
         self.handle_failed(context);
+        let mut has_changed = false;
         for Answer { id, result, end, .. } in std::mem::take(&mut self.arrived) {
             let Ok(Some(profile)) = result else { continue };
             let Some(process) = self.processes.get_mut(&id) else { continue };
@@ -353,10 +354,17 @@ impl GoProfiles {
             }
             log::debug!("process {}: its heap profile was read: {} stacks", id.pid, profile.buckets.len());
             let allocator = context.tracker.allocators.go_id();
+            if process.reads_older_blocks() {
+                self.moments.set_older(id, context.clock.now());
+            }
             let (events, decreased) = process.events(id, &profile, at, allocator, &self.sizes);
             self.losses.add(LossReason::BucketChanged, decreased);
-            self.moments.set(id, process.seen, process.first == FirstReading::Live);
+            self.moments.set(id, process.seen);
             context.shards.apply(id, events);
+            has_changed = true;
+        }
+        if has_changed {
+            self.moments.record(context);
         }
     }
 }
@@ -397,6 +405,7 @@ impl Part for GoProfiles {
     fn tick(&mut self, context: &mut Context, observer: &mut dyn Observer) {
         self.find_new(context);
         self.recorded.update(&self.samplers, context);
+        self.moments.record(context);
         for (id, reason, message) in self.messages.drain(..) {
             // The process may have called exec during the reading.
             if is_running(id, context) && self.noted.insert(reason) {
@@ -444,7 +453,6 @@ impl Part for GoProfiles {
         // An exec during a reading is known only after this.
         follow(context);
         self.apply_arrived(context);
-        context.targets.notes.extend(self.moments.note(context.clock.start_tick));
     }
 
     fn read_rest(&mut self, _: Tick, _: &mut Context, facts: &mut Facts) {
@@ -453,5 +461,6 @@ impl Part for GoProfiles {
 
     fn finish(self: Box<Self>, _: &mut Context, facts: &mut Facts, _: &mut dyn Observer) {
         facts.samplers.merge(&self.samplers);
+        facts.go_profiles = self.moments.all();
     }
 }

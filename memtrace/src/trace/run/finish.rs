@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::mem;
 
 use memtrace_history::EndedProcesses;
+use memtrace_history::facts::GoProfileMoments;
 use memtrace_history::pipeline::{Delays, RunTotals, count_missing_frames};
 use memtrace_model::{
     CallsBySize, Delta, ImageId, ImageUsage, LossReason, Losses, PartKeys, Samplers, Snapshots, Stacks, TagId, TagName,
@@ -95,7 +96,7 @@ impl Trace {
         let Context { mut targets, tracker, tables, clock, recorder, complete, .. } = context;
         // Ends the thread that builds tables.
         drop(tables);
-        let Facts { measured, snapshots, accounts, activity, reclaim, raised, samplers, .. } = facts;
+        let Facts { measured, snapshots, accounts, activity, reclaim, raised, samplers, go_profiles, .. } = facts;
         let finished = FinishedTrace {
             targets: &targets,
             tracker: &tracker,
@@ -106,6 +107,7 @@ impl Trace {
             reclaim,
             raised,
             samplers,
+            go_profiles,
             events,
             facts_at_start,
             origin: clock.origin,
@@ -165,6 +167,7 @@ impl Trace {
             activity: None,
             reclaim: None,
             samplers: Samplers::default(),
+            go_profiles: GoProfileMoments::default(),
         };
         self.parts.read_rest(now, &mut self.context, &mut facts);
         facts

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::time::Duration;
 
 use harness::Scratch;
-use memtrace_model::{Amount, Bytes, Epoch, GroupBy, Metric, Quantities, Quantity};
+use memtrace_model::{Amount, Bytes, Epoch, GroupBy, Metric, Quantities, Quantity, Tick, format};
 use memtrace_report::Format;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -12,7 +13,7 @@ use proptest::test_runner::TestCaseResult;
 use super::activity_model::active_second;
 use super::sample_intervals::{header, intervals, second};
 use super::{SETTINGS, image_merges};
-use crate::facts::RecordedFacts;
+use crate::facts::{GoProfileMoments, RecordedFacts, of_changed_go_profiles};
 use crate::file::store::Store;
 use crate::*;
 
@@ -252,4 +253,29 @@ fn ends_of_groups_count_from_the_start_of_the_window() {
         assert!((29.0..=30.0).contains(&latest(&json, "ended_s")), "{}", latest(&json, "ended_s"));
         assert!((29.0..=30.0).contains(&latest(&json, "last_end_s")), "{}", latest(&json, "last_end_s"));
     }
+}
+
+#[test]
+fn notes_have_the_go_moments_of_their_boundary() {
+    let moment = |seconds: u64| Tick::at(Duration::from_secs(seconds));
+    let mut book = MemoryBook::new(header(), Bytes(1 << 40));
+    let mut before = GoProfileMoments::default();
+    for at in 1..4 {
+        let now = GoProfileMoments { images: 1, first: moment(1), last: moment(at), ..GoProfileMoments::default() };
+        let span = moment(at - 1).since_start()..moment(at).since_start();
+        book.append(Interval { span, facts: of_changed_go_profiles(&before, &now), ..Interval::default() });
+        before = now;
+    }
+    let facts = RecordedFacts::new(book.facts(book.end()).unwrap());
+    let moments = |interval: usize| Moments::new(&book, &facts, None, book.intervals()[interval].end());
+    let notes = |moments: &Moments| go_profile_notes(&book, &facts, moments).unwrap();
+    let [first, second, last] = [1, 2, 3].map(|at| format!("+{}", format::duration(moment(at).since_start())));
+    for (interval, expected) in
+        [first.clone(), format!("{first} to {second}"), format!("{first} to {last}")].into_iter().enumerate()
+    {
+        let notes = notes(&moments(interval));
+        assert!(notes.len() == 1 && notes[0].ends_with(&format!(" first seen at {expected}")), "{notes:?}");
+    }
+    let of_marks = notes(&moments(1).with_marks(Epoch(1), Vec::new()));
+    assert!(of_marks.len() == 2 && of_marks[1].contains("is not read at a mark"), "{of_marks:?}");
 }

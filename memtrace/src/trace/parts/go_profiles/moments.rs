@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use memtrace_model::{ImageId, Tick, format};
+use memtrace_history::facts::{self, GoProfileMoments};
+use memtrace_model::{ImageId, Pid, Tick};
+
+use crate::trace::context::Context;
 
 /// Moments of the last profiles of all images.
 #[derive(Debug, Default)]
@@ -13,82 +16,89 @@ pub(super) struct Moments {
     range: Option<(Tick, Tick)>,
     /// True if the first reading of a program had blocks from before the trace.
     has_older: bool,
+    /// Time at which such a reading was passed to the ledger, by running process.
+    older: BTreeMap<Pid, Tick>,
+    /// Moments that the history has.
+    recorded: GoProfileMoments,
 }
 
 impl Moments {
-    /// Sets the moment of the last profile of an image. `has_older`: true if the image ran before the trace.
-    pub(super) fn set(&mut self, id: ImageId, moment: Tick, has_older: bool) {
+    /// Sets the moment of the last profile of an image.
+    pub(super) fn set(&mut self, id: ImageId, moment: Tick) {
         self.running.insert(id, moment);
-        self.has_older |= has_older;
+    }
+
+    /// Sets the time at which a reading with blocks from before the trace is passed to the ledger.
+    pub(super) fn set_older(&mut self, id: ImageId, now: Tick) {
+        self.has_older = true;
+        self.older.insert(id.pid, now);
     }
 
     /// Records that an image has ended.
     pub(super) fn end(&mut self, id: ImageId) {
         if let Some(moment) = self.running.remove(&id) {
             self.ended += 1;
-            self.range = joined(self.range, moment);
+            self.range = Some(joined(self.range, moment));
+            self.older.remove(&id.pid);
         }
     }
 
-    /// Returns a note for the report; `None` if no profile was read. `start`: start of the trace.
-    pub(super) fn note(&self, start: Tick) -> Option<String> {
-        let (first, last) = self.running.values().fold(self.range, |range, &moment| joined(range, moment))?;
-        let after = |tick: Tick| {
-            let after = tick.since_start().saturating_sub(start.since_start());
-            format!("+{}", format::duration(after))
-        };
-        let moment = if first == last { after(first) } else { format!("{} to {}", after(first), after(last)) };
-        let of = format::counted(self.running.len() as u64 + self.ended, "process", "processes");
-        Some(format!(
-            "Go's own profile of {of} can lack the blocks since the last collection but one; the last one was first seen \
-             at {moment}{}",
-            if self.has_older {
-                "; the live and allocated blocks include those that were live before the trace"
-            } else {
-                ""
-            }
-        ))
+    /// Returns the moments of all images.
+    pub(super) fn all(&self) -> GoProfileMoments {
+        let range = self.running.values().fold(self.range, |range, &moment| Some(joined(range, moment)));
+        let (first, last) = range.unwrap_or_default();
+        GoProfileMoments {
+            images: self.running.len() as u64 + self.ended,
+            first,
+            last,
+            has_older: self.has_older,
+            older: self.older.clone(),
+        }
+    }
+
+    /// Adds the moments that have changed to the history of the run, so that reports of earlier moments have them.
+    pub(super) fn record(&mut self, context: &mut Context) {
+        let Some(recorder) = &mut context.recorder else { return };
+        let now = self.all();
+        if self.recorded != now {
+            recorder.add_facts(facts::of_changed_go_profiles(&self.recorded, &now));
+            self.recorded = now;
+        }
     }
 }
 
 /// Returns the smallest range with both arguments.
-fn joined(range: Option<(Tick, Tick)>, moment: Tick) -> Option<(Tick, Tick)> {
+fn joined(range: Option<(Tick, Tick)>, moment: Tick) -> (Tick, Tick) {
     let (first, last) = range.unwrap_or((moment, moment));
-    Some((first.min(moment), last.max(moment)))
+    (first.min(moment), last.max(moment))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use memtrace_model::Pid;
-
     use super::*;
-
-    fn at(seconds: u64) -> Tick {
-        Tick::at(Duration::from_secs(seconds))
-    }
 
     fn id(pid: u32) -> ImageId {
         ImageId { pid: Pid(pid), ordinal: 0 }
     }
 
     #[test]
-    fn note_has_the_first_and_the_last_moment() {
+    fn moments_are_those_of_running_and_ended_images() {
         let mut moments = Moments::default();
-        assert_eq!(moments.note(at(2)), None);
-        moments.set(id(1), at(3), false);
-        moments.set(id(1), at(5), false);
-        let note = moments.note(at(2)).unwrap();
-        assert!(note.starts_with("Go's own profile of 1 process can lack the blocks since"), "{note}");
-        assert!(note.ends_with(" first seen at +3 s"), "all its blocks are from the time of the trace: {note}");
-        moments.set(id(2), at(9), true);
+        assert_eq!(moments.all(), GoProfileMoments::default());
+        moments.set(id(1), Tick(3));
+        moments.set(id(1), Tick(5));
+        let of_one = GoProfileMoments { images: 1, first: Tick(5), last: Tick(5), ..GoProfileMoments::default() };
+        assert_eq!(moments.all(), of_one);
+        moments.set(id(2), Tick(9));
+        moments.set_older(id(2), Tick(8));
+        let older = BTreeMap::from([(Pid(2), Tick(8))]);
+        let of_two = GoProfileMoments { images: 2, last: Tick(9), has_older: true, older, ..of_one };
+        assert_eq!(moments.all(), of_two);
         moments.end(id(2));
         moments.end(id(3));
-        let note = moments.note(at(2)).unwrap();
-        assert!(note.contains(" of 2 processes ") && note.contains(" first seen at +3 s to +7 s; "), "{note}");
-        // The profile was read before the start of the trace.
-        moments.set(id(1), at(1), false);
-        assert!(moments.note(at(2)).unwrap().contains(" first seen at +0 s to +7 s; the live and allocated blocks "));
+        let of_two = GoProfileMoments { older: BTreeMap::new(), ..of_two };
+        assert_eq!(moments.all(), of_two, "the moment of an ended image remains");
+        moments.set(id(1), Tick(1));
+        assert_eq!(moments.all(), GoProfileMoments { first: Tick(1), ..of_two });
     }
 }

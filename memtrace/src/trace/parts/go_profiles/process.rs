@@ -117,6 +117,11 @@ impl GoProcess {
         }
     }
 
+    /// Returns true if the next events have all live blocks from before the trace.
+    pub(super) fn reads_older_blocks(&self) -> bool {
+        self.readings == 0 && self.first == FirstReading::Live
+    }
+
     /// Makes the next reading read the profile in any case.
     pub(super) const fn read_again(&mut self) {
         self.is_settled = false;
@@ -282,10 +287,12 @@ mod tests {
         let (first, other) = (id_of(&[1, 2]), id_of(&[3]));
         let stacks: &[(usize, &[u64])] = &[(0, &[1, 2]), (1, &[1, 2]), (2, &[3])];
         let start = profile(5, &[(100, 10, 4), (200, 3, 2), (50, 2, 0)], stacks);
+        assert!(process.reads_older_blocks());
         let (new, (reading, changes)) = read(&mut process, &start, &ANY_SIZE);
         assert_eq!(new, [(first, StackEnd::Complete), (first, StackEnd::Complete), (other, StackEnd::Truncated)]);
         assert_eq!(reading, 0);
         assert_eq!(changes, sorted(vec![(first, [(800, 7), (0, 0)]), (other, [(100, 2), (0, 0)])]));
+        assert!(!process.reads_older_blocks());
         let later = profile(6, &[(100, 15, 5), (200, 3, 3), (50, 2, 0), (8, 1, 0)], &[(2, &[3]), (3, &[4])]);
         let (new, (reading, changes)) = read(&mut process, &later, &ANY_SIZE);
         let newest = id_of(&[4]);
@@ -313,6 +320,7 @@ mod tests {
         process.is_refused = true;
         process.begin_reading();
         assert_eq!((process.known().collections, process.known().buckets), (None, 0));
+        assert!(process.reads_older_blocks());
         let whole = profile(6, &[(100, 15, 5)], &[(0, &[1])]);
         let (new, (reading, changes)) = read(&mut process, &whole, &ANY_SIZE);
         assert_eq!((new, reading), (vec![(id_of(&[1]), StackEnd::Complete)], 0));
@@ -322,7 +330,7 @@ mod tests {
     #[test]
     fn first_reading_of_a_forked_program_has_the_blocks_of_its_parent() {
         let mut process = process(FirstReading::Inherited);
-        assert!(process.known().with_unpublished);
+        assert!(process.known().with_unpublished && !process.reads_older_blocks());
         let inherited =
             HeapProfile { is_published: false, ..profile(5, &[(100, 10, 4), (50, 2, 0)], &[(0, &[1]), (1, &[3])]) };
         let (new, first) = read(&mut process, &inherited, &ANY_SIZE);
