@@ -96,6 +96,8 @@ fn assert_csv(csv: &str, accounts: &Accounts) {
     let mut lines = csv.lines();
     let head: Vec<&str> = lines.next().expect("the names of the columns").split(',').collect();
     let (keys, columns) = head.split_at(accounts.keys.len());
+    let (samplers, columns) = columns.split_last().expect("the last column has the samplers");
+    assert_eq!(*samplers, "samplers");
     assert_eq!(keys.join(","), accounts.keys.join(","));
     let row = |account: &NamedAccount| {
         let numbers = serde_json::to_value(account.numbers).expect("the numbers are JSON");
@@ -105,7 +107,8 @@ fn assert_csv(csv: &str, accounts: &Accounts) {
             Value::Null => String::new(),
             number => number.to_string(),
         });
-        account.names.iter().map(ToString::to_string).chain(cells).collect::<Vec<_>>().join(",")
+        // All accounts are exact.
+        account.names.iter().map(ToString::to_string).chain(cells).chain([String::new()]).collect::<Vec<_>>().join(",")
     };
     assert_eq!(lines.collect::<Vec<_>>(), accounts.accounts.iter().map(row).collect::<Vec<_>>());
 }

@@ -7,9 +7,11 @@ use crate::{Object, TagFunction, Text, Tool};
 
 /// `memtrace accounts --format json` writes this object.
 ///
-/// CSV has one line for each account, with a column for each key and for each number of an account. CSV has no total,
-/// losses or notes. An apostrophe precedes names that begin with `=`, `+`, `-` or `@`, because spreadsheets would
-/// take them for formulas.
+/// CSV has one line for each account, with a column for each key and for each number of an account. The last column,
+/// `samplers`, has the names of the samplers that the account can have blocks from, separated by blanks: its numbers
+/// are estimates. It is empty if all numbers are exact. An account of several processes has the samplers of all
+/// processes. CSV has no total, losses or notes. An apostrophe precedes names that begin with `=`, `+`, `-` or `@`,
+/// because spreadsheets would take them for formulas.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Accounts<'a> {
     /// Program that wrote the object.

@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use memtrace_history::facts::RecordedFacts;
+use memtrace_history::facts::{RecordedFacts, main_thread_note};
 use memtrace_history::{Book, Fact, Moments, ViewOptions, Views, counts_growth, has_epochs};
 use memtrace_model::{EventClass, Metric, Names, Profile, Quantity, printable};
 use memtrace_report::DEFAULT_ROWS;
@@ -106,7 +106,8 @@ impl BookReports<'_> {
             let earlier = earlier.remove(&class).unwrap_or_default();
             let stacks = views.take(class);
             facts.add(late(class));
-            let profile = views.profile(class, stacks, &facts, earlier, |profile| grouping.labels(profile));
+            let mut profile = views.profile(class, stacks, &facts, earlier, |profile| grouping.labels(profile));
+            profile.run.notes.extend(main_thread_note(&profile.run.samplers, &[grouping.by]));
             let options = memtrace_report::Options {
                 metric: metric_of(&profile, *metric),
                 by: grouping.by,

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use memtrace_history::facts::GoProfileMoments;
 use memtrace_history::{
     ChangesInParts, EndedProcesses, ExactTotals, Fact, FramesByObject, Interval, MemoryBook, NameTable, Status, facts,
 };
@@ -79,6 +80,7 @@ pub(super) struct FinishedTrace<'run> {
     pub(super) raised: Option<RaisedMinSize>,
     /// Samplers of the targets.
     pub(super) samplers: Samplers,
+    pub(super) go_profiles: GoProfileMoments,
     /// Number of events of the run.
     pub(super) events: u64,
     /// Facts that were known when the run started.
@@ -237,6 +239,7 @@ impl FinishedTrace<'_> {
         let mut facts = facts::at_end(window.end, *duration).to_vec();
         facts.extend(facts::of_notes(&self.targets.notes));
         facts.extend(self.raised.into_iter().flat_map(facts::of_raised));
+        facts.extend(facts::of_changed_go_profiles(&GoProfileMoments::default(), &self.go_profiles));
         for &class in &config.events {
             facts.extend(facts::of_class(&self.facts_of_class(class, snapshots)));
         }
@@ -311,8 +314,11 @@ fn account_table(
     let mut table = accounts.unwrap_or_else(of_stacks);
     table.losses.clone_from(&profile.losses);
     table.tag_functions.clone_from(&profile.run.tag_functions);
+    table.samplers.clone_from(&profile.run.samplers);
     table.notes.extend(profile.run.raised.map(|raised| raised.to_string()));
     table.notes.extend(memtrace_report::account_note(&profile.run.samplers));
+    let by_thread = facts::main_thread_note(&profile.run.samplers, &report.keys);
+    table.notes.extend(by_thread.filter(|note| !profile.run.notes.contains(note)));
     table.notes.extend(profile.run.notes.iter().cloned());
     if table.rows.is_empty() {
         table.notes.push(String::from("no traced thread has allocated or freed a block"));

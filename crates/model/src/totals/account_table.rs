@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::{AccountKeys, AccountTotals, Losses, TagFunctionCalls, Tick};
+use crate::{AccountKeys, AccountTotals, Losses, Samplers, TagFunctionCalls, Tick};
 
 /// Table of accounts, grouped by keys.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,6 +22,8 @@ pub struct AccountTable {
     pub losses: Losses,
     /// Calls of the functions that change tags. Only the table at the end of the trace has them.
     pub tag_functions: Vec<TagFunctionCalls>,
+    /// Samplers of the processes. The numbers of blocks from them are estimates.
+    pub samplers: Samplers,
     /// Notes for the reader.
     pub notes: Vec<String>,
 }

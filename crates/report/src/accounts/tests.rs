@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use memtrace_model::{
-    AccountColumn, AccountCounters, AccountRow, AccountTotals, Amount, AmountBounds, Bytes, GroupBy, LossReason,
-    MarkBounds, TagFunctionCalls, Tick, columns_of,
+    AccountColumn, AccountCounters, AccountRow, AccountTotals, Amount, AmountBounds, Bytes, GroupBy, ImageEnd,
+    LossReason, MarkBounds, Pid, SampleSource, Sampler, Samplers, TagFunctionCalls, Tick, columns_of,
 };
 
 use super::*;
@@ -97,12 +97,37 @@ fn csv_has_a_column_for_each_key_and_number() {
             "user,process,current_bytes,current_count,high_bytes_at_least,high_count_at_least,high_bytes_at_most,\
              high_count_at_most,low_bytes_at_least,low_count_at_least,low_bytes_at_most,low_count_at_most,alloc_bytes,\
              alloc_count,free_bytes,free_count,free_by_others_bytes,free_by_others_count,exit_bytes,exit_count,\
-             discarded_bytes,discarded_count,unmatched_frees,peak_at_ms",
+             discarded_bytes,discarded_count,unmatched_frees,peak_at_ms,samplers",
             "www-data,server (7),4194304,4000,4718592,4100,4718592,4100,0,0,0,0,5242880,5000,1048576,1000,1024,7,0,0,0,0,3,\
-             1572",
-            "root\u{fffd}[2J,\"sh, \"\"quoted\"\"\",0,0,100,2,200,3,0,0,0,0,300,4,250,3,0,0,50,1,0,0,0,",
+             1572,",
+            "root\u{fffd}[2J,\"sh, \"\"quoted\"\"\",0,0,100,2,200,3,0,0,0,0,300,4,250,3,0,0,50,1,0,0,0,,",
         ]
     );
+}
+
+#[test]
+fn csv_names_the_samplers_of_each_account() {
+    let sampler = |source| Sampler { source, interval: Some(Bytes(512 << 10)) };
+    let mut samplers = Samplers::default();
+    samplers.add(Pid(7), sampler(SampleSource::Go));
+    samplers.add(Pid(7), sampler(SampleSource::OtelMemory));
+    samplers.add(Pid(8), sampler(SampleSource::Go));
+    let column = |keys: &[GroupBy], rows: &[&[&str]], samplers: &Samplers| {
+        let table = AccountTable { samplers: samplers.clone(), ..table_of(keys, rows) };
+        let csv = written_with(Format::Csv, &table, OPTIONS);
+        csv.lines().map(|line| line.rsplit(',').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let processes: [&[&str]; 4] = [&["server (7)"], &["server (8)"], &["sh (9)"], &["sh [ended]"]];
+    let by_process = column(&[GroupBy::Process], &processes, &samplers);
+    assert_eq!(by_process, ["samplers", "go otel_memory", "go", "", "go otel_memory"]);
+    let threads: [&[&str]; 2] = [&["a (13) of server (8)"], &["a (15) of sh (9)"]];
+    assert_eq!(column(&[GroupBy::Thread], &threads, &samplers), ["samplers", "go", ""]);
+    // An account can have processes with samplers and without them.
+    assert_eq!(column(&[GroupBy::User], &[&["root"]], &samplers), ["samplers", "go otel_memory"]);
+    assert_eq!(column(&[GroupBy::User], &[&["root"]], &Samplers::default()), ["samplers", ""]);
+    // The process with the blocks of an image before an exec is not known.
+    samplers.end_image(Pid(8), ImageEnd::Exec);
+    assert_eq!(column(&[GroupBy::Process], &processes, &samplers)[2..4], ["go", "go"]);
 }
 
 #[test]

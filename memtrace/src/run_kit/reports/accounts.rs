@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use memtrace_history::accounts;
-use memtrace_history::facts::RecordedFacts;
-use memtrace_history::{Book, Boundary, Moments};
+use memtrace_history::facts::{RecordedFacts, main_thread_note};
+use memtrace_history::{Book, Boundary, Moments, go_profile_notes};
 use memtrace_model::{AccountKeys, AccountNumber, AccountRow, AccountTable, EventClass, format};
 
 /// Returns the accounts by `keys` at the selected moments, not sorted. `notes`: notes about the selection.
@@ -24,7 +24,10 @@ pub(crate) fn table(
     let named = named.map(|(number, totals)| (names.of(number), totals));
     let most = total.marks.unwrap_or_default().high.at_most;
     let rows = accounts::add_up(named, keys.are_by_process(), most).map(|(names, totals)| AccountRow { names, totals });
-    notes.extend(memtrace_report::account_note(&facts.of_class(EventClass::Heap).samplers));
+    let samplers = facts.of_class(EventClass::Heap).samplers;
+    notes.extend(memtrace_report::account_note(&samplers));
+    notes.extend(main_thread_note(&samplers, &keys));
+    notes.extend(go_profile_notes(book, facts, moments)?);
     if moments.is_at_end() {
         notes.extend(facts.notes());
     }
@@ -44,6 +47,7 @@ pub(crate) fn table(
         elapsed: moments.after_start(moments.times().end),
         losses: book.losses(Boundary::START, to)?,
         tag_functions: if moments.is_at_end() { facts.tag_functions() } else { Vec::new() },
+        samplers,
         notes,
     })
 }

@@ -14,7 +14,7 @@ use memtrace_history::{AccountChanges, AccountNames, Fact, GroupMember, Recorded
 use memtrace_model::format;
 use memtrace_model::{
     AccountColumn, AccountKeys, AccountNumber, AccountRow, AccountTable, AllocatorId, Bytes, EndedImage, GroupBy,
-    ImageEnd, ImageId, Losses, Part, ProcessImage, TagFormat, TagId, TagName, Tick, Tid, User,
+    ImageEnd, ImageId, Losses, Part, ProcessImage, Samplers, TagFormat, TagId, TagName, Tick, Tid, User,
 };
 use memtrace_report::AccountTextOptions;
 
@@ -263,6 +263,7 @@ impl RunAccounts {
             elapsed,
             losses: self.losses.clone(),
             tag_functions: Vec::new(),
+            samplers: Samplers::default(),
             notes: [self.note_of_others(), self.note_of_unrecorded(), self.note_of_dropped()]
                 .into_iter()
                 .flatten()
