@@ -38,6 +38,8 @@ use super::unwind_maps::{TableRequestReader, UnwindMaps};
 use super::uprobe_multi::UprobeMulti;
 use super::wire_type::MapEntry;
 use super::{demotions, faults, file_id, size_filter, tags, tracepoints};
+use crate::object_budget::ObjectOwner;
+use crate::target_files::open_target_file;
 
 /// BPF programs, built by `cargo xtask bpf`.
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MEMTRACE_BPF_OBJECT"));
@@ -393,23 +395,29 @@ impl Kernel {
         self.attach_with(probes, path, |probes, backend| probes.attach_steps(backend, scope, path, sites))
     }
 
-    /// Attaches the probes at `sites` of the object at `path` by which targets report samples.
+    /// Attaches the probes at `sites` of the object at `path` by which targets report samples. Returns false if too many
+    /// different sites are in use, of all objects or of those of the file's owner. This can change at
+    /// [`Self::forget_sampled`].
     ///
     /// # Errors
     ///
-    /// The same as for [`Kernel::attach`], and [`KernelError::Failed`] if there are too many different sites.
+    /// The same as for [`Kernel::attach`], and errors of open(2).
     pub fn attach_sampled(
         &mut self,
         probes: &mut Probes,
         scope: Scope,
         path: &Path,
         sites: &[SampledSite],
-    ) -> Result<(), KernelError> {
+    ) -> Result<bool, KernelError> {
+        let owner = open_target_file(path)
+            .and_then(|file| ObjectOwner::of(&file))
+            .map_err(|error| KernelError::from_error("open a file with functions that report samples", &error))?;
         let Self { sampled, bpf, .. } = self;
-        let points = sampled.points(path, sites, |index, function| sampled::write(bpf, index, function))?;
+        let write = |index, function| sampled::write(bpf, index, function);
+        let Some(points) = sampled.points(path, owner, sites, write)? else { return Ok(false) };
         let result =
             self.attach_with(probes, path, |probes, backend| probes.attach_sampled(backend, scope, path, points));
-        probes.refuse_failed(scope, path, result)
+        probes.refuse_failed(scope, path, result).map(|()| true)
     }
 
     /// Forgets the sites of the objects at `paths`, by which targets reported samples. No process maps these objects any more.

@@ -1,6 +1,6 @@
 //! Functions and USDT probes by which targets report samples of their own allocations.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 
 use aya::maps::{Array, MapData, MapError};
@@ -11,6 +11,7 @@ use super::attach_point::AttachPoint;
 use super::bpf::Bpf;
 use super::error::KernelError;
 use super::wire_type::MapEntry;
+use crate::object_budget::ObjectOwner;
 
 /// Map of the functions and USDT probes, by the cookies of their probes.
 const FUNCTIONS: &str = "SAMPLED_FUNCTIONS";
@@ -22,6 +23,13 @@ const FREE_PROGRAM: &str = "sampled_free";
 
 /// All programs at functions and USDT probes that report samples.
 pub(super) const PROGRAMS: [&str; 3] = [DRAW_PROGRAM, ALLOC_PROGRAM, FREE_PROGRAM];
+
+/// Maximum number of entries for the objects of one owner.
+const MAX_OF_OWNER: usize = MAX_SAMPLED_FUNCTIONS / 4;
+
+/// Maximum number of entries for all objects that users can have made. A user can have several owners: each file system has its
+/// own.
+const MAX_OF_USERS: usize = MAX_SAMPLED_FUNCTIONS / 4 * 3;
 
 /// Instruction at which a target reports a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,53 +118,77 @@ pub(super) struct SampledFunctions {
 /// Entry of the map.
 struct Entry {
     function: SampledFunction,
-    /// Paths of the objects whose probes use the entry.
-    objects: HashSet<PathBuf>,
+    /// Paths of the objects whose probes use the entry, with the owners of their files.
+    objects: HashMap<PathBuf, ObjectOwner>,
 }
 
 impl SampledFunctions {
     /// Returns the programs and the attach points for the sites of the object at `path`. Equal sites share an entry of the map.
-    /// Calls `write` with the index of each new entry.
+    /// `owner`: owner of the object's file. Calls `write` with the index of each new entry. Returns `None` if there are too many
+    /// different sites, of all objects or of this owner. In this case, the sites of the object take no entries.
     ///
     /// # Errors
     ///
-    /// There are too many different sites. In this case, the sites of the object take no entries.
+    /// Errors of `write`.
     pub(super) fn points(
         &mut self,
         path: &Path,
+        owner: ObjectOwner,
         sites: &[SampledSite],
         mut write: impl FnMut(u32, SampledFunction) -> Result<(), KernelError>,
-    ) -> Result<Vec<(&'static str, AttachPoint)>, KernelError> {
+    ) -> Result<Option<Vec<(&'static str, AttachPoint)>>, KernelError> {
         let functions: Vec<_> = sites.iter().map(function).collect();
-        let mut new: Vec<SampledFunction> = Vec::new();
+        let mut different: Vec<SampledFunction> = Vec::new();
         for &function in &functions {
-            if self.index(function).is_none() && !new.contains(&function) {
-                new.push(function);
+            if !different.contains(&function) {
+                different.push(function);
             }
         }
-        if self.used.len() + new.len() > MAX_SAMPLED_FUNCTIONS {
-            let reason = format!("more than {MAX_SAMPLED_FUNCTIONS} of them would be used at a time");
-            return Err(KernelError::Failed { action: String::from(ACTION), reason });
+        if !self.has_room(owner, &different) {
+            return Ok(None);
         }
-        for function in new {
-            let index = self.unused();
-            write(index, function)?;
-            self.free.retain(|&free| free != index);
-            self.used.insert(index, Entry { function, objects: HashSet::new() });
+        for function in different {
+            if self.index(function).is_none() {
+                let index = self.unused();
+                write(index, function)?;
+                self.free.retain(|&free| free != index);
+                self.used.insert(index, Entry { function, objects: HashMap::new() });
+            }
         }
         let points = sites.iter().zip(functions).filter_map(|(site, function)| {
             let index = self.index(function)?;
-            self.used.get_mut(&index)?.objects.insert(path.to_owned());
+            self.used.get_mut(&index)?.objects.insert(path.to_owned(), owner);
             let cookie = Some(index.into());
             Some((program(site), AttachPoint { offset: site.offset, cookie, semaphore: site.semaphore }))
         });
-        Ok(points.collect())
+        Ok(Some(points.collect()))
+    }
+
+    /// Returns true if an object of `owner` can use entries for `functions`, which are all different. Files of root on a disk
+    /// can use all entries.
+    fn has_room(&self, owner: ObjectOwner, functions: &[SampledFunction]) -> bool {
+        let new = functions.iter().filter(|&&function| self.index(function).is_none()).count();
+        if self.used.len() + new > MAX_SAMPLED_FUNCTIONS {
+            return false;
+        }
+        owner.is_root_of_disk()
+            || self.number_with(functions, |other| other == owner) <= MAX_OF_OWNER
+                && self.number_with(functions, |other| !other.is_root_of_disk()) <= MAX_OF_USERS
+    }
+
+    /// Returns the number of entries that objects of certain owners would use, if one of these objects used entries for
+    /// `functions`.
+    fn number_with(&self, functions: &[SampledFunction], is_certain: impl Fn(ObjectOwner) -> bool) -> usize {
+        let is_other = |entry: &&Entry| {
+            !functions.contains(&entry.function) && entry.objects.values().any(|&owner| is_certain(owner))
+        };
+        self.used.values().filter(is_other).count() + functions.len()
     }
 
     /// Frees the entries that only the objects at `paths` use. No process maps these objects any more.
     pub(super) fn remove_objects(&mut self, paths: &HashSet<PathBuf>) {
         let unused = self.used.extract_if(.., |_, entry| {
-            entry.objects.retain(|path| !paths.contains(path));
+            entry.objects.retain(|path, _| !paths.contains(path));
             entry.objects.is_empty()
         });
         self.free.extend(unused.map(|(index, _)| index));
@@ -266,12 +298,22 @@ mod tests {
 
     /// Returns the indices of the written entries, and those in the cookies of the probes.
     fn add(functions: &mut SampledFunctions, path: &str, sites: &[SampledSite]) -> Option<(Vec<u32>, Vec<u64>)> {
+        add_of(ObjectOwner::root(), functions, path, sites)
+    }
+
+    /// Adds the sites of an object as [`add`] does.
+    fn add_of(
+        owner: ObjectOwner,
+        functions: &mut SampledFunctions,
+        path: &str,
+        sites: &[SampledSite],
+    ) -> Option<(Vec<u32>, Vec<u64>)> {
         let mut written = Vec::new();
-        let points = functions.points(Path::new(path), sites, |index, _| {
+        let points = functions.points(Path::new(path), owner, sites, |index, _| {
             written.push(index);
             Ok(())
         });
-        let cookies = points.ok()?.into_iter().filter_map(|(_, point)| point.cookie).collect();
+        let cookies = points.unwrap()?.into_iter().filter_map(|(_, point)| point.cookie).collect();
         Some((written, cookies))
     }
 
@@ -299,6 +341,37 @@ mod tests {
         let (written, cookies) = add(&mut functions, "/a", &frees(0..most)).unwrap();
         assert_eq!((written.len(), cookies.len()), (MAX_SAMPLED_FUNCTIONS, MAX_SAMPLED_FUNCTIONS));
         assert_eq!(add(&mut functions, "/b", &frees(most..most + 1)), None);
+    }
+
+    #[test]
+    fn objects_of_one_user_leave_entries_to_others() {
+        let mut functions = SampledFunctions::default();
+        let is_added = |functions: &mut SampledFunctions, user, path: &str, offsets| {
+            add_of(ObjectOwner::user(user), functions, path, &frees(offsets)).is_some()
+        };
+        // 64 sites are the most that two providers have in a file.
+        assert!(is_added(&mut functions, 1, "/a", 0..64) && is_added(&mut functions, 1, "/b", 64..128));
+        assert!(!is_added(&mut functions, 1, "/c", 128..129), "a quarter of the entries is in use");
+        assert!(is_added(&mut functions, 1, "/c", 0..64), "these sites have entries");
+        assert!(is_added(&mut functions, 2, "/d", 0..64), "equal sites of another user share them");
+        assert!(!is_added(&mut functions, 2, "/e", 1000..1065), "shared entries count for both users");
+        assert!(is_added(&mut functions, 2, "/e", 1000..1064));
+        functions.remove_objects(&HashSet::from(["/a".into(), "/c".into()]));
+        assert!(is_added(&mut functions, 1, "/f", 2000..2064), "the entries of closed objects are free again");
+    }
+
+    #[test]
+    fn objects_of_all_users_leave_entries_to_root() {
+        let mut functions = SampledFunctions::default();
+        for user in 1..=3 {
+            let start = u64::from(user) * 1000;
+            let added =
+                add_of(ObjectOwner::user(user), &mut functions, &format!("/{user}"), &frees(start..start + 128));
+            assert!(added.is_some(), "{user}");
+        }
+        assert_eq!(add_of(ObjectOwner::user(4), &mut functions, "/4", &frees(0..1)), None);
+        assert!(add(&mut functions, "/usr/lib/a", &frees(0..128)).is_some());
+        assert_eq!(add(&mut functions, "/usr/lib/b", &frees(200..201)), None);
     }
 
     #[test]

@@ -51,6 +51,11 @@ struct ObjectSamples {
 }
 
 impl ObjectSamples {
+    /// Returns true if the object has functions or USDT probes that report samples.
+    fn has_sites(&self) -> bool {
+        !self.samplers.is_empty() || !self.probes.is_empty()
+    }
+
     /// Returns true if the USDT probes are used. With a sampler they would report its blocks a second time, unless it is off.
     fn uses_probes(&self, is_off: bool) -> bool {
         !self.probes.is_empty() && (self.samplers.is_empty() || is_off)
@@ -66,6 +71,15 @@ struct Examined {
     is_done: bool,
 }
 
+/// Reason why an image must be examined again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Delay {
+    /// A process held the lock of its memory map.
+    LockedMemory,
+    /// Too many functions and USDT probes of other objects report samples.
+    NoRoom,
+}
+
 /// Samplers of the processes of a run.
 pub(super) struct RunSamplers {
     /// True if the samplers of allocators are used, false if USDT probes are used in processes without a traced allocator only.
@@ -74,10 +88,12 @@ pub(super) struct RunSamplers {
     /// Examined objects, by their handles.
     objects: HashMap<PathBuf, Arc<ObjectSamples>>,
     examined: BTreeMap<ImageId, Examined>,
-    /// True if the image examined last must be examined again, because a process held the lock of its memory map.
-    is_blocked: bool,
+    /// Reason why the image examined last must be examined again.
+    delay: Option<Delay>,
     /// Images to be examined again.
-    blocked: Vec<ImageId>,
+    blocked: BTreeSet<ImageId>,
+    /// Images to be examined again once an object with probes is closed.
+    crowded: BTreeSet<ImageId>,
     /// Objects with probes; true if these include the USDT probes.
     attached: HashMap<(Scope, PathBuf), bool>,
     /// Processes that have got USDT probes of their own, in a run without samplers of allocators.
@@ -105,8 +121,9 @@ impl RunSamplers {
             usable_sizes: config.heap.size.unwrap_or_default() == BlockSizes::Usable,
             objects: HashMap::new(),
             examined: BTreeMap::new(),
-            is_blocked: false,
-            blocked: Vec::new(),
+            delay: None,
+            blocked: BTreeSet::new(),
+            crowded: BTreeSet::new(),
             attached: HashMap::new(),
             probed: BTreeSet::new(),
             watched: BTreeMap::new(),
@@ -148,11 +165,14 @@ impl RunSamplers {
             }
         }
         for id in due {
-            self.is_blocked = false;
+            self.delay = None;
             self.examine(id, context);
-            if self.is_blocked {
-                self.blocked.push(id);
-            }
+            let waiting = match self.delay {
+                Some(Delay::LockedMemory) => &mut self.blocked,
+                Some(Delay::NoRoom) => &mut self.crowded,
+                None => continue,
+            };
+            waiting.insert(id);
         }
     }
 
@@ -286,13 +306,17 @@ impl RunSamplers {
     ) -> bool {
         let result = context.kernel.attach_sampled(&mut context.probes, scope, handle, sites);
         let failure = match result {
-            Ok(()) => match context.probes.refusal(handle) {
+            Ok(true) => match context.probes.refusal(handle) {
                 None => return true,
                 Some(refusal) => refusal.reason().to_owned(),
             },
+            Ok(false) => {
+                self.delay = self.delay.or(Some(Delay::NoRoom));
+                String::from("too many functions and USDT probes report samples, of all files or of those of one user")
+            }
             Err(KernelError::TargetEnded) => return false,
             Err(KernelError::LockedMemory { .. }) => {
-                self.is_blocked = true;
+                self.delay = Some(Delay::LockedMemory);
                 context.complete = false;
                 return false;
             }
@@ -409,7 +433,7 @@ impl Part for RunSamplers {
         self.update(false, context);
         self.ticks = self.ticks.wrapping_add(1);
         if self.ticks.is_multiple_of(WATCH_EVERY) {
-            for id in self.blocked.drain(..) {
+            for id in std::mem::take(&mut self.blocked) {
                 self.examined.remove(&id);
             }
             let all: Vec<_> = self.watched.keys().copied().collect();
@@ -433,6 +457,8 @@ impl Part for RunSamplers {
         let pid = left.id.pid;
         self.watched.remove(&left.id);
         self.off.remove(&left.id);
+        self.blocked.remove(&left.id);
+        self.crowded.remove(&left.id);
         // Probes stay over an exec.
         if left.end != ImageEnd::Exec {
             self.remove_probes(pid, context);
@@ -448,6 +474,9 @@ impl Part for RunSamplers {
     }
 
     fn forget_files(&mut self, closed: &HashSet<PathBuf>) {
+        if self.objects.iter().any(|(handle, samples)| closed.contains(handle) && samples.has_sites()) {
+            self.blocked.append(&mut self.crowded);
+        }
         self.objects.retain(|handle, _| !closed.contains(handle));
         self.attached.retain(|(_, handle), _| !closed.contains(handle));
     }
