@@ -43,9 +43,11 @@ impl AllocationSource {
 pub(crate) fn sources() -> impl TypedValueParser<Value = AllocationSource> {
     possible_values::one_of(AllocationSource::ALL, |source| {
         let help = match source {
-            AllocationSource::Auto => "each call of an allocator, and Go's own heap profile",
+            AllocationSource::Auto => {
+                "each call of an allocator, Go's own heap profile, and USDT probes of programs without a traced allocator"
+            }
             AllocationSource::Exact => "each call of an allocator; Go programs are not traced",
-            AllocationSource::Own => "only heap profiles and samplers that the target has",
+            AllocationSource::Own => "only heap profiles, samplers and USDT probes that the target has",
         };
         PossibleValue::new(source.name()).help(help)
     })
