@@ -1,6 +1,6 @@
 //! Heap profiles that Go programs write themselves, in the text format of `runtime/pprof`, and their comparison with reports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -23,6 +23,15 @@ pub struct GoProfile {
     /// Mean number of bytes from one sample to the next.
     pub interval: u64,
     pub stacks: BTreeMap<Chain, Vec<Samples>>,
+}
+
+/// Estimate of the live memory of a stack, or of its change.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    pub bytes: f64,
+    pub blocks: f64,
+    /// Maximum difference to a sum of numbers that are rounded to whole bytes and blocks.
+    pub rounding: f64,
 }
 
 /// Numbers of a stack in a report of memtrace.
@@ -73,6 +82,36 @@ impl GoProfile {
         [bytes * scale, samples * scale]
     }
 
+    /// Returns the estimates of the live memory by stack.
+    #[must_use]
+    pub fn live(&self) -> BTreeMap<Chain, Estimate> {
+        let live = |samples: &Vec<Samples>| {
+            let of = samples.iter().map(|samples| self.estimate(samples.live_blocks, samples.live_bytes));
+            let [bytes, blocks] = of.fold([0.0; 2], |[bytes, blocks], [more, others]| [bytes + more, blocks + others]);
+            // A bucket is rounded twice: its allocations and its frees.
+            Estimate { bytes, blocks, rounding: 2.0 * samples.len() as f64 }
+        };
+        self.stacks.iter().map(|(chain, samples)| (chain.clone(), live(samples))).collect()
+    }
+
+    /// Returns the estimate of all live memory.
+    #[must_use]
+    pub fn live_total(&self) -> Estimate {
+        self.live().into_values().fold(Estimate::default(), Estimate::plus)
+    }
+
+    /// Returns the changes of the live memory by stack since an earlier profile.
+    #[must_use]
+    pub fn growth_since(&self, earlier: &Self) -> BTreeMap<Chain, Estimate> {
+        let mut growth = self.live();
+        for (chain, before) in earlier.live() {
+            let after = growth.remove(&chain).unwrap_or_default();
+            let negative = Estimate { bytes: -before.bytes, blocks: -before.blocks, rounding: before.rounding };
+            growth.insert(chain, after.plus(negative));
+        }
+        growth
+    }
+
     /// Asserts that the live blocks, or those held at exit, of the process `pid` in the report are those of the profile: the
     /// same samples for each stack, and the same estimates up to the rounding to whole bytes and blocks.
     ///
@@ -80,38 +119,82 @@ impl GoProfile {
     ///
     /// If they differ.
     pub fn assert_held(&self, report: &Report, process: usize) {
+        self.check_held(report, process).unwrap_or_else(|difference| panic!("{difference}"));
+    }
+
+    /// Compares the live blocks as [`Self::assert_held`] does.
+    ///
+    /// # Errors
+    ///
+    /// If they differ: a description of the first difference.
+    fn check_held(&self, report: &Report, process: usize) -> Result<(), String> {
         let reported = reported(report, process);
         let held = |samples: &Vec<Samples>| samples.iter().map(|samples| samples.live_blocks).sum::<u64>();
         let expected: BTreeMap<_, _> =
             self.stacks.iter().map(|(chain, samples)| (chain, held(samples))).filter(|(_, count)| *count > 0).collect();
         let found: BTreeMap<_, _> =
             reported.iter().map(|(chain, numbers)| (chain, numbers.samples)).filter(|(_, count)| *count > 0).collect();
-        assert_eq!(found, expected);
-        for (chain, samples) in &self.stacks {
-            let numbers = reported.get(chain).copied().unwrap_or_default();
-            let of = samples.iter().map(|samples| self.estimate(samples.live_blocks, samples.live_bytes));
-            let [bytes, blocks] = of.fold([0.0; 2], |[bytes, blocks], [more, others]| [bytes + more, blocks + others]);
-            // A bucket is rounded twice: its allocations and its frees.
-            let rounding = 2.0 * samples.len() as f64;
-            assert!((numbers.held_bytes as f64 - bytes).abs() <= rounding, "{chain:?}: {numbers:?}, {bytes} bytes");
-            assert!((numbers.held_blocks as f64 - blocks).abs() <= rounding, "{chain:?}: {numbers:?}, {blocks} blocks");
+        if found != expected {
+            return Err(format!("the samples of the stacks are {found:#?}, not {expected:#?}"));
         }
+        let held = |numbers: &Reported| [numbers.held_bytes as f64, numbers.held_blocks as f64];
+        // Blocks of C code are in the report only.
+        let own = reported.iter().filter(|(chain, _)| self.stacks.contains_key(*chain));
+        check(&self.live(), &own.map(|(chain, numbers)| (chain.clone(), held(numbers))).collect())
     }
 }
 
-/// Returns the numbers of a process by the functions of its stacks, as `runtime/pprof` writes them: without the frames of the
+impl Estimate {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes + other.bytes,
+            blocks: self.blocks + other.blocks,
+            rounding: self.rounding + other.rounding,
+        }
+    }
+
+    /// Returns true if rounded bytes and blocks are those of the estimate.
+    #[must_use]
+    pub fn is_of(&self, [bytes, blocks]: [f64; 2]) -> bool {
+        (bytes - self.bytes).abs() <= self.rounding && (blocks - self.blocks).abs() <= self.rounding
+    }
+}
+
+/// Compares estimates with the bytes and blocks that were found, by stack. A stack that is missing has no memory.
+///
+/// # Errors
+///
+/// If a stack differs by more than the rounding: its estimate and its numbers.
+pub fn check(expected: &BTreeMap<Chain, Estimate>, found: &BTreeMap<Chain, [f64; 2]>) -> Result<(), String> {
+    let chains: BTreeSet<_> = expected.keys().chain(found.keys()).collect();
+    for chain in chains {
+        let estimate = expected.get(chain).copied().unwrap_or_default();
+        let numbers = found.get(chain).copied().unwrap_or_default();
+        if !estimate.is_of(numbers) {
+            return Err(format!("{chain:?} has {numbers:?} bytes and blocks, not {estimate:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the functions of a stack, which are given from root to leaf, as `runtime/pprof` writes them: without the frames of the
 /// runtime at the leaf, and without `runtime.goexit`.
+pub fn chain<'a>(names: impl IntoIterator<Item = &'a str>) -> Chain {
+    let names = names.into_iter().filter(|name| !name.starts_with("runtime.goexit"));
+    let mut chain: Chain = names.map(String::from).collect();
+    let is_of_runtime = |name: &String| name.starts_with("runtime.");
+    if !chain.iter().all(is_of_runtime) {
+        chain.truncate(chain.len() - chain.iter().rev().take_while(|name| is_of_runtime(name)).count());
+    }
+    chain
+}
+
+/// Returns the numbers of a process by the [`chain`] of its stacks.
 #[must_use]
 pub fn reported(report: &Report, process: usize) -> BTreeMap<Chain, Reported> {
     let mut all: BTreeMap<Chain, Reported> = BTreeMap::new();
     for stack in report.stacks.iter().filter(|stack| stack.process == process) {
-        let names = stack.names().into_iter().filter(|name| !name.starts_with("runtime.goexit"));
-        let mut chain: Chain = names.map(String::from).collect();
-        let is_of_runtime = |name: &String| name.starts_with("runtime.");
-        if !chain.iter().all(is_of_runtime) {
-            chain.truncate(chain.len() - chain.iter().rev().take_while(|name| is_of_runtime(name)).count());
-        }
-        let numbers = all.entry(chain).or_default();
+        let numbers = all.entry(chain(stack.names())).or_default();
         numbers.samples += stack.content.totals.samples.unwrap_or_default();
         numbers.held_bytes += stack.totals.live_bytes + stack.totals.exit_bytes;
         numbers.held_blocks += stack.totals.live_count + stack.totals.exit_count;

@@ -32,6 +32,7 @@ pub mod page_counts;
 pub mod perfetto;
 pub mod pids;
 pub mod poll;
+pub mod pprof;
 pub mod recording_report;
 pub mod redis;
 pub mod root;

@@ -3,6 +3,7 @@
 
 mod alone;
 mod long;
+mod views;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

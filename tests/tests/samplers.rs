@@ -279,9 +279,11 @@ fn totals_are_estimates_with_intervals() {
         report.assert_nothing_lost();
         let [allocated, kept] = [0, 1].map(|which| expected.values().map(|bytes| bytes[which]).sum::<u64>());
         let numbers = &report.content.totals;
+        let [live_low, live_high] =
+            [numbers.live_bytes_low, numbers.live_bytes_high].map(|end| end.map(i64::cast_unsigned));
         let intervals = [
             (allocated, report.totals.alloc_bytes, numbers.alloc_bytes_low, numbers.alloc_bytes_high),
-            (kept, report.totals.live_bytes, numbers.live_bytes_low, numbers.live_bytes_high),
+            (kept, report.totals.live_bytes, live_low, live_high),
         ];
         for (expected, estimate, low, high) in intervals {
             let (Some(low), Some(high)) = (low, high) else { panic!("{numbers:?}") };

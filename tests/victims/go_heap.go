@@ -1,8 +1,8 @@
 // Allocates blocks in functions that count them. Before its work and after it, the program collects garbage and writes Go's
 // own profile of that moment. No collection runs at another time.
 //
-// Arguments: the sampling interval in bytes, a directory for the profiles, and optionally "exec": the program then executes
-// itself at its last barrier.
+// Arguments: the sampling interval in bytes, a directory for the profiles, and optionally "exec" or "grow". With "exec", the
+// program executes itself at its last barrier. With "grow", it works a second time, and writes a third profile.
 package main
 
 import (
@@ -84,6 +84,17 @@ func writeProfile(name string) {
 	}
 }
 
+// Returns the number of live blocks by function as JSON.
+func countBlocks() string {
+	blocks := map[string]int{}
+	for function, all := range live {
+		blocks[function] = len(all)
+	}
+	line, err := json.Marshal(blocks)
+	check(err)
+	return string(line)
+}
+
 func main() {
 	interval, err := strconv.Atoi(os.Args[1])
 	check(err)
@@ -112,14 +123,19 @@ func main() {
 	}
 	live["main.small"] = live["main.small"][500:]
 	writeProfile("after")
-	blocks := map[string]int{}
-	for function, all := range live {
-		blocks[function] = len(all)
-	}
-	line, err := json.Marshal(blocks)
-	check(err)
-	wait(string(line))
-	if len(os.Args) > 3 {
+	wait(countBlocks())
+	if len(os.Args) > 3 && os.Args[3] == "exec" {
 		check(syscall.Exec("/proc/self/exe", os.Args[:3], os.Environ()))
+	}
+	if len(os.Args) > 3 && os.Args[3] == "grow" {
+		for i := 0; i < 400; i++ {
+			large()
+		}
+		for i := 0; i < 200; i++ {
+			live["main.inlined"][i] = nil
+		}
+		live["main.inlined"] = live["main.inlined"][200:]
+		writeProfile("later")
+		wait(countBlocks())
 	}
 }

@@ -1,14 +1,16 @@
 //! `cargo xtask setup`: finds or installs the dependencies of builds and tests.
 
+use std::fs;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use bpf_artifact::Machine;
 
+use crate::apt::{self, Apt};
 use crate::kernels::{self, Kernel};
 use crate::requirement::Requirement;
 use crate::tier::Tier;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, create_empty};
 use crate::{command, debian, go_releases, libraries, toolchain, ui, viewers};
 
 /// Requirements of the demo and of builds.
@@ -42,6 +44,13 @@ const VIEWERS: &[Requirement] = &[
     Requirement { name: "heaptrack_print", package: "heaptrack" },
     Requirement { name: "npm", package: "npm" },
 ];
+
+/// Debian packages of services in Go, for the tests of the long tier. They are unpacked only: the installation of a package starts
+/// its service.
+const SERVICES: &[&str] = &["caddy", "prometheus"];
+
+/// Folder with one folder for each package of [`SERVICES`].
+const SERVICES_FOLDER: &str = "target/services";
 
 /// Programs that unpack kernels.
 const GUESTS: &[Requirement] = &[
@@ -132,7 +141,33 @@ pub(crate) fn for_tests(workspace: &Workspace, tier: Tier) -> Result<()> {
     }
     libraries::ensure(workspace)?;
     go_releases::ensure(workspace, tier)?;
+    if tier == Tier::Long {
+        unpack_services(workspace)?;
+    }
     viewers::ensure(workspace, tier)
+}
+
+/// Downloads and unpacks missing packages of [`SERVICES`].
+fn unpack_services(workspace: &Workspace) -> Result<()> {
+    let all = workspace.join(SERVICES_FOLDER);
+    // The file has the version of the package. It is written last, so it marks a complete folder.
+    let complete = |package: &str| all.join(package).join("VERSION");
+    let missing: Vec<_> = SERVICES.iter().filter(|package| !complete(package).exists()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    ui::step("Downloading services for the tests");
+    let lists = all.join("apt");
+    let apt = Apt::prepare(&lists, &apt::own_sources()?)?;
+    apt.update()?;
+    for package in missing {
+        let folder = all.join(package);
+        create_empty(&folder)?;
+        let version =
+            apt.unpack(package, &folder).with_context(|| format!("cannot download {package}, which the tests need"))?;
+        fs::write(complete(package), version + "\n").context("cannot write the version of a service")?;
+    }
+    fs::remove_dir_all(lists).context("cannot remove apt's temporary folder")
 }
 
 /// Installs the emulators and downloads or builds the kernels for guest tests.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use memtrace_common::vocabulary::LossReason;
-use memtrace_tests::{Report, Scratch, Trace, Victim, VictimTotals, breakpoints, process, victim};
+use memtrace_tests::{GoProfile, Report, Scratch, Trace, Victim, VictimTotals, breakpoints, process, victim};
 
 /// Script that runs a command in its own mount namespace, on a copy of the directory that no other namespace sees.
 const CONTAIN: &str = r#"mount -t tmpfs none "$0/root" && cp -a "$0/files/." "$0/root" && exec chroot "$0/root" "$@""#;
@@ -24,7 +24,7 @@ impl Files {
         process::run(
             Command::new("mkdir").args(["-p"]).args([scratch.join("root"), scratch.join("layer")]).arg(&files),
         );
-        for (program, name) in programs {
+        for (program, _) in programs {
             let libraries = process::run(Command::new("ldd").arg(program));
             let libraries = libraries.split_whitespace().filter(|word| word.starts_with('/'));
             for library in libraries {
@@ -32,19 +32,34 @@ impl Files {
                 let target = files.join(library.trim_start_matches('/'));
                 process::run(Command::new("install").args(["-D", "-m", "755", library]).arg(target));
             }
-            process::run(Command::new("install").args(["-m", "755"]).arg(program).arg(files.join(&name[1..])));
         }
-        Self(scratch)
+        let files = Self(scratch);
+        for (program, name) in programs {
+            files.install(program, name);
+        }
+        files
+    }
+
+    /// Returns the directory with a static executable.
+    fn of_static(program: &Path, name: &str) -> Self {
+        let files = Self::of(&[]);
+        files.install(program, name);
+        files
+    }
+
+    fn install(&self, program: &Path, name: &str) {
+        let copy = self.0.join("files").join(&name[1..]);
+        process::run(Command::new("install").args(["-m", "755"]).arg(program).arg(copy));
     }
 
     /// Starts a victim in a container and waits until it is ready.
     fn start(&self, program: &str) -> Victim {
-        self.start_by(CONTAIN, program)
+        self.start_by(CONTAIN, program, &[])
     }
 
-    fn start_by(&self, script: &str, program: &str) -> Victim {
+    fn start_by(&self, script: &str, program: &str, arguments: &[&str]) -> Victim {
         let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", script]).arg(&*self.0).arg(program);
+        command.args(["--mount", "sh", "-c", script]).arg(&*self.0).arg(program).args(arguments);
         Victim::start(&mut command)
     }
 
@@ -72,7 +87,7 @@ fn pid_selects_a_process_in_a_container() {
     const PROGRAM: &str = "/mt-by-pid";
     let files = Files::of(&[(&victim::path("exact"), PROGRAM)]);
     for script in [CONTAIN, OVERLAY] {
-        let mut victim = files.start_by(script, PROGRAM);
+        let mut victim = files.start_by(script, PROGRAM, &[]);
         assert!(!files.root().join("lib").exists(), "its files are seen from outside");
         let tracer = Trace::victim(&victim).start();
         let expected = victim.work();
@@ -90,7 +105,7 @@ fn comm_and_exe_select_a_process_in_a_container() {
     const PROGRAM: &str = "/mt-chosen";
     let files = Files::of(&[(&victim::path("exact"), PROGRAM)]);
     for (by, script) in ["--comm", "--exe"].iter().flat_map(|by| [(*by, CONTAIN), (*by, OVERLAY)]) {
-        let mut victim = files.start_by(script, PROGRAM);
+        let mut victim = files.start_by(script, PROGRAM, &[]);
         let value = if by == "--comm" { PROGRAM[1..].to_owned() } else { format!("/proc/{}/exe", victim.pid()) };
         let tracer = Trace::system_wide().options(&[by, &value]).start();
         let expected = victim.work();
@@ -99,6 +114,30 @@ fn comm_and_exe_select_a_process_in_a_container() {
         victim.finish();
         report.assert_equals(&expected);
         assert_named(&report, &expected, PROGRAM);
+    }
+}
+
+#[test]
+fn heap_profile_of_go_is_read_in_a_container() {
+    const PROGRAM: &str = "/mt-of-go";
+    let files = Files::of_static(&victim::path("go_heap"), PROGRAM);
+    for script in [CONTAIN, OVERLAY] {
+        // The victim writes its profiles to the root directory of the container.
+        let mut victim = files.start_by(script, PROGRAM, &["16384", "/"]);
+        assert!(!files.root().join(&PROGRAM[1..]).exists(), "its file is seen from outside");
+        let tracer = Trace::victim(&victim).start();
+        victim.process().write_line("");
+        victim.process().read_line();
+        let report = tracer.stop().report();
+        let own = GoProfile::read(Path::new(&format!("/proc/{}/root/after", victim.pid())));
+        victim.finish();
+        report.assert_consistent();
+        report.assert_nothing_lost();
+        own.assert_held(&report, 0);
+        let leaf = report.stacks_with_leaf("main.small").find_map(|stack| stack.leaf());
+        let leaf = leaf.expect("the victim has blocks of main.small");
+        assert_eq!(leaf.object.as_deref(), Some(PROGRAM));
+        assert!(leaf.file.as_deref().is_some_and(|file| file.ends_with("go_heap.go")), "{leaf:?}");
     }
 }
 

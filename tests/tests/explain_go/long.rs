@@ -8,10 +8,10 @@ use super::*;
 fn totals_of_all_releases_equal_their_own_statistics() {
     for (release, go) in installed() {
         let cache = Scratch::new();
-        for (name, flags) in VARIANTS {
-            let program = cache.join(name);
-            build(&go, "go_totals.go", flags, &cache, &program);
-            println!("Go {release}, {name}");
+        for variant in &VARIANTS {
+            let program = cache.join(variant.name);
+            build(&go, "go_totals.go", variant, &cache, &program);
+            println!("Go {release}, {}", variant.name);
             assert_eq!(assert_equals_own_statistics(&program), format!("go{release}"));
             assert_is_near_own_statistics(&program);
         }
