@@ -82,13 +82,14 @@ async fn trace(config: &Config, reports: Reports, observer: &mut dyn Observer) -
     }
     trace.release_command()?;
     service_manager::ready();
+    // Before the message, so that whoever reads it can rely on the end.
+    let deadline = trace.count_down(config.duration);
     observer.attached(&trace.description());
     for note in trace.waiting_note(config).iter().chain(trace.notes()) {
         observer.note(note);
     }
-    trace.count_down(config.duration);
     let handle = |due| trace.handle(due, observer);
-    let stop = wait::wait(&mut signals, config.duration, &mut wakeups, &mut marks, handle).await;
+    let stop = wait::wait(&mut signals, deadline, &mut wakeups, &mut marks, handle).await;
     observer.note(match stop {
         Stop::Signal => "stopped",
         Stop::Duration => "the duration is over",
@@ -99,9 +100,9 @@ async fn trace(config: &Config, reports: Reports, observer: &mut dyn Observer) -
     if let Some(meter) = meter.filter(|_| !matches!(stop, Stop::TargetsExited | Stop::OverheadLimit)) {
         observer.note(&meter.description());
         let cleared = meter.clear(&trace.running());
-        trace.count_down(Some(meter.window()));
+        let deadline = trace.count_down(Some(meter.window()));
         let handle = |due| trace.handle(due, observer);
-        wait::wait(&mut signals, Some(meter.window()), &mut wakeups, &mut marks, handle).await;
+        wait::wait(&mut signals, deadline, &mut wakeups, &mut marks, handle).await;
         touches = meter.read(&cleared);
     }
     service_manager::stopping();

@@ -116,9 +116,10 @@ impl Trace {
         &self.context.targets.notes
     }
 
-    /// Lets the progress count down `duration`; without one, it counts up.
-    pub(super) fn count_down(&mut self, duration: Option<Duration>) {
+    /// Lets the progress count down `duration`; without one, it counts up. Returns the moment that it counts down to.
+    pub(super) fn count_down(&mut self, duration: Option<Duration>) -> Option<tokio::time::Instant> {
         self.deadline = duration.and_then(|duration| Instant::now().checked_add(duration));
+        self.deadline.map(Into::into)
     }
 
     /// Does the work that is due. Returns the reason that the run ends, if a part ends it.

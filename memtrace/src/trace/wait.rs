@@ -109,16 +109,15 @@ impl Wakeups {
     }
 }
 
-/// Waits until a signal arrives, `duration` is over, all processes have exited or `handle` returns a reason to stop.
+/// Waits until a signal arrives, `deadline` has passed, all processes have exited or `handle` returns a reason to stop.
 /// Calls `handle` for work that is due.
 pub(super) async fn wait(
     signals: &mut Signals,
-    duration: Option<Duration>,
+    deadline: Option<Instant>,
     wakeups: &mut Wakeups,
     marks: &mut MarkSources,
     mut handle: impl FnMut(Due) -> Option<Stop>,
 ) -> Stop {
-    let deadline = duration.map(|duration| Instant::now() + duration);
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut pidfds = std::mem::take(&mut wakeups.pidfds);
