@@ -59,6 +59,16 @@ func deep(depth int) {
 	deep(depth - 1)
 }
 
+// Allocates so much that the runtime draws the next sample with the interval of this program. The first one of each processor
+// is drawn at the start of the program, with the default of 512 KiB.
+//
+//go:noinline
+func drawAnew() {
+	for i := 0; i < 2048; i++ {
+		temporaryBlock = make([]byte, 4096)
+	}
+}
+
 //go:noinline
 func temporary() {
 	temporaryBlock = make([]byte, 2048)
@@ -100,6 +110,7 @@ func main() {
 	check(err)
 	runtime.MemProfileRate = interval
 	debug.SetGCPercent(-1)
+	drawAnew()
 	input := bufio.NewReader(os.Stdin)
 	wait := func(line string) {
 		fmt.Println(line)
