@@ -24,10 +24,13 @@ use crate::kernels::{self, Kernel};
 use crate::privilege::Root;
 use crate::tier::Tier;
 use crate::workspace::Workspace;
-use crate::{bpf, command, fuzz, guide, lint, setup, soak, ui};
+use crate::{bpf, command, fuzz, guide, lint, parallel, setup, soak, ui};
 
 /// Name prefix of tests that run as root, in packages other than [`PRIVILEGED_PACKAGE`].
 const PRIVILEGED_PREFIX: &str = "privileged_";
+
+/// Number of test binaries that run at the same time without root.
+const UNPRIVILEGED_BINARIES: usize = 2;
 
 /// Environment variable with the path of the memtrace under test.
 const MEMTRACE: &str = "MEMTRACE_BIN";
@@ -138,9 +141,13 @@ fn run_unprivileged(
     };
     ui::step("Running the unprivileged tests");
     steps.time("unprivileged tests", || {
-        for binary in binaries.iter().filter(|binary| binary.package != PRIVILEGED_PACKAGE) {
-            let result = execute::run(binary.command(), Selection::Without(skipped))?;
-            results.add(Group::Unprivileged, &binary.name(), result);
+        let binaries: Vec<&Binary> = binaries.iter().filter(|binary| binary.package != PRIVILEGED_PACKAGE).collect();
+        // At its end, a binary waits for its slowest test, which leaves a processor idle.
+        let outcomes = parallel::map(UNPRIVILEGED_BINARIES, &binaries, |_, binary| {
+            execute::run_silently(binary.command(), Selection::Without(skipped))
+        });
+        for (binary, outcome) in binaries.iter().zip(outcomes) {
+            results.add(Group::Unprivileged, &binary.name(), outcome?);
         }
         Ok::<_, anyhow::Error>(())
     })?;

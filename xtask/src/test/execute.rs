@@ -29,17 +29,20 @@ pub(super) enum Selection<'a> {
 }
 
 /// Runs the selected tests of the binary that `command` runs.
-pub(super) fn run(mut command: Command, selection: Selection<'_>) -> Result<BinaryResult> {
-    match selection {
-        Selection::Only(part) => {
-            command.arg(part);
-        }
-        Selection::Without(parts) => {
-            command.args(parts.iter().flat_map(|part| ["--skip", part]));
-        }
-    }
+pub(super) fn run(command: Command, selection: Selection<'_>) -> Result<BinaryResult> {
+    let command = with_selection(command, selection);
     ui::note(&command::shown(&command));
     stream(with_times(command), ui::result)
+}
+
+/// Runs the selected tests of the binary that `command` runs, and prints the output when they have ended.
+pub(super) fn run_silently(command: Command, selection: Selection<'_>) -> Result<BinaryResult> {
+    let command = with_selection(command, selection);
+    let shown = command::shown(&command);
+    let (result, output) = collect(with_times(command))?;
+    ui::note(&shown);
+    ui::result(&output);
+    Ok(result)
 }
 
 /// Runs `tests` of the binary that `command` runs.
@@ -48,13 +51,8 @@ pub(super) fn run_listed(command: Command, tests: &[String]) -> Result<BinaryRes
 }
 
 /// Runs `tests` of the binary that `command` runs. Returns the output instead of printing it.
-pub(super) fn run_silently(command: Command, tests: &[String]) -> Result<(BinaryResult, String)> {
-    let mut output = String::new();
-    let result = stream(with_names(command, tests), |line| {
-        output.push_str(line);
-        output.push('\n');
-    })?;
-    Ok((result, output))
+pub(super) fn run_listed_silently(command: Command, tests: &[String]) -> Result<(BinaryResult, String)> {
+    collect(with_names(command, tests))
 }
 
 /// Runs the documentation tests of all packages.
@@ -63,6 +61,14 @@ pub(super) fn doc_tests(workspace: &Workspace) -> Result<BinaryResult> {
     cargo.current_dir(workspace.root()).args(["test", "--workspace", "--doc", "--no-fail-fast"]);
     ui::note(&command::shown(&cargo));
     stream(cargo, ui::result)
+}
+
+fn with_selection(mut command: Command, selection: Selection<'_>) -> Command {
+    match selection {
+        Selection::Only(part) => command.arg(part),
+        Selection::Without(parts) => command.args(parts.iter().flat_map(|part| ["--skip", part])),
+    };
+    command
 }
 
 fn with_names(mut command: Command, tests: &[String]) -> Command {
@@ -74,6 +80,16 @@ fn with_times(mut command: Command) -> Command {
     let (name, value) = UNSTABLE;
     command.args(REPORT_TIME).env(name, value);
     command
+}
+
+/// Runs a command that prints test results. Returns the parsed results, and the output.
+fn collect(command: Command) -> Result<(BinaryResult, String)> {
+    let mut output = String::new();
+    let result = stream(command, |line| {
+        output.push_str(line);
+        output.push('\n');
+    })?;
+    Ok((result, output))
 }
 
 /// Runs a command that prints test results, and passes each line of its output to `print`. Returns the parsed results.

@@ -40,7 +40,7 @@ pub(super) fn run(
     let outcomes = parallel::map(LANES, topics, |lane, topic| {
         ui::note(&format!("lane {lane}: {}, {} tests", topic.name, topic.tests.len()));
         let command = binary.privileged_command(root, PRIVILEGED_DEADLINE, &wrapper(lane, &copies[lane], &library));
-        let outcome = execute::run_silently(command, &topic.tests);
+        let outcome = execute::run_listed_silently(command, &topic.tests);
         if let Ok((_, output)) = &outcome {
             ui::result(output);
         }
