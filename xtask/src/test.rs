@@ -144,7 +144,7 @@ fn run_unprivileged(
         let binaries: Vec<&Binary> = binaries.iter().filter(|binary| binary.package != PRIVILEGED_PACKAGE).collect();
         // At its end, a binary waits for its slowest test, which leaves a processor idle.
         let outcomes = parallel::map(UNPRIVILEGED_BINARIES, &binaries, |_, binary| {
-            execute::run_silently(binary.command(), Selection::Without(skipped))
+            execute::run_beside_others(binary.command(), Selection::Without(skipped))
         });
         for (binary, outcome) in binaries.iter().zip(outcomes) {
             results.add(Group::Unprivileged, &binary.name(), outcome?);

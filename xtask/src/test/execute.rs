@@ -35,14 +35,11 @@ pub(super) fn run(command: Command, selection: Selection<'_>) -> Result<BinaryRe
     stream(with_times(command), ui::result)
 }
 
-/// Runs the selected tests of the binary that `command` runs, and prints the output when they have ended.
-pub(super) fn run_silently(command: Command, selection: Selection<'_>) -> Result<BinaryResult> {
+/// Runs the selected tests of the binary that `command` runs, while other binaries run. Prints the output at the end.
+pub(super) fn run_beside_others(command: Command, selection: Selection<'_>) -> Result<BinaryResult> {
     let command = with_selection(command, selection);
     let shown = command::shown(&command);
-    let (result, output) = collect(with_times(command))?;
-    ui::note(&shown);
-    ui::result(&output);
-    Ok(result)
+    stream_at_end(with_times(command), || ui::note(&shown))
 }
 
 /// Runs `tests` of the binary that `command` runs.
@@ -50,9 +47,9 @@ pub(super) fn run_listed(command: Command, tests: &[String]) -> Result<BinaryRes
     stream(with_names(command, tests), ui::result)
 }
 
-/// Runs `tests` of the binary that `command` runs. Returns the output instead of printing it.
-pub(super) fn run_listed_silently(command: Command, tests: &[String]) -> Result<(BinaryResult, String)> {
-    collect(with_names(command, tests))
+/// Runs `tests` of the binary that `command` runs, while other binaries run. Prints the output at the end.
+pub(super) fn run_listed_beside_others(command: Command, tests: &[String]) -> Result<BinaryResult> {
+    stream_at_end(with_names(command, tests), || {})
 }
 
 /// Runs the documentation tests of all packages.
@@ -82,14 +79,17 @@ fn with_times(mut command: Command) -> Command {
     command
 }
 
-/// Runs a command that prints test results. Returns the parsed results, and the output.
-fn collect(command: Command) -> Result<(BinaryResult, String)> {
+/// Runs a command that prints test results. Calls `print_title` and prints the whole output when the command has ended. Returns
+/// the parsed results.
+fn stream_at_end(command: Command, print_title: impl FnOnce()) -> Result<BinaryResult> {
     let mut output = String::new();
     let result = stream(command, |line| {
         output.push_str(line);
         output.push('\n');
     })?;
-    Ok((result, output))
+    print_title();
+    ui::result(&output);
+    Ok(result)
 }
 
 /// Runs a command that prints test results, and passes each line of its output to `print`. Returns the parsed results.

@@ -40,15 +40,10 @@ pub(super) fn run(
     let outcomes = parallel::map(LANES, topics, |lane, topic| {
         ui::note(&format!("lane {lane}: {}, {} tests", topic.name, topic.tests.len()));
         let command = binary.privileged_command(root, PRIVILEGED_DEADLINE, &wrapper(lane, &copies[lane], &library));
-        let outcome = execute::run_listed_silently(command, &topic.tests);
-        if let Ok((_, output)) = &outcome {
-            ui::result(output);
-        }
-        outcome
+        execute::run_listed_beside_others(command, &topic.tests)
     });
     for (topic, outcome) in topics.iter().zip(outcomes) {
-        let (result, _) = outcome?;
-        add(results, topic, result);
+        add(results, topic, outcome?);
     }
     Ok(())
 }
