@@ -38,10 +38,11 @@ pub(super) fn write(table: &AccountTable, out: &mut dyn io::Write) -> io::Result
 fn samplers(table: &AccountTable, row: &AccountRow) -> String {
     let all = &table.samplers;
     let pid = process_of(&table.keys, &row.names).and_then(process).map(|(_, pid)| pid);
-    let names: BTreeSet<_> = match pid {
-        Some(pid) if all.of(pid).next().is_some() => all.of(pid).map(|sampler| sampler.source.name()).collect(),
-        Some(_) => all.of_unknown().map(|sampler| sampler.source.name()).collect(),
-        None => all.all().map(|sampler| sampler.source.name()).collect(),
+    let found: Vec<_> = match pid {
+        Some(pid) if all.of(pid).next().is_some() => all.of(pid).collect(),
+        Some(_) => all.of_unknown().collect(),
+        None => all.all().collect(),
     };
+    let names: BTreeSet<_> = found.iter().map(|sampler| sampler.source.name()).collect();
     names.into_iter().collect::<Vec<_>>().join(" ")
 }
