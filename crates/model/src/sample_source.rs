@@ -124,6 +124,12 @@ impl Samplers {
         *self.all.entry(sampler).or_default() += 1;
     }
 
+    /// Returns true if a process has a heap profile of Go's runtime.
+    #[must_use]
+    pub fn include_go(&self) -> bool {
+        self.all().any(|sampler| sampler.source == SampleSource::Go)
+    }
+
     /// Adds a sampler of a process that is not known.
     pub fn add_of_unknown(&mut self, sampler: Sampler) {
         let sampler = self.limited(sampler);

@@ -62,8 +62,7 @@ pub(super) fn interval(mut samplers: impl Iterator<Item = Sampler>) -> Option<By
 pub(super) fn sentences(profile: &Profile, is_of_marks: bool) -> Option<String> {
     let sources = sources(profile)?;
     let most = most_without_samples(profile);
-    let reads_go = profile.run.samplers.all().any(|sampler| sampler.source == SampleSource::Go);
-    let growth = if is_of_marks && reads_go { GROWTH } else { "" };
+    let growth = if is_of_marks && profile.run.samplers.include_go() { GROWTH } else { "" };
     Some(format!(
         "Numbers with ± or with two ends are estimates from {sources}. Five of a hundred intervals do not contain the \
          true number.{most}{growth}"

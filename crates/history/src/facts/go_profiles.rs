@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use memtrace_model::{GroupBy, Pid, SampleSource, Samplers, Tick, format};
+use memtrace_model::{GroupBy, Pid, Samplers, Tick, format};
 
 use super::row::{duration, number};
 use crate::interval::{Fact, FactValue};
@@ -91,8 +91,7 @@ pub fn of_changed_go_profiles(before: &GoProfileMoments, now: &GoProfileMoments)
 
 /// Returns a note if a report is by thread, and has blocks of Go's own profile. `by`: keys of the report.
 pub fn main_thread_note(samplers: &Samplers, by: &[GroupBy]) -> Option<String> {
-    let reads_go = || samplers.all().any(|sampler| sampler.source == SampleSource::Go);
-    (by.contains(&GroupBy::Thread) && reads_go()).then(|| String::from(MAIN_THREAD_NOTE))
+    (by.contains(&GroupBy::Thread) && samplers.include_go()).then(|| String::from(MAIN_THREAD_NOTE))
 }
 
 /// Returns true if a note depends on the moment or on the keys of a report, so that each report of a recording must make
@@ -124,7 +123,7 @@ pub(super) fn read(
 
 #[cfg(test)]
 mod tests {
-    use memtrace_model::Sampler;
+    use memtrace_model::{SampleSource, Sampler};
 
     use super::*;
     use crate::facts::{RecordedFacts, of_notes};
