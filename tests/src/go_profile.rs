@@ -153,7 +153,7 @@ impl Estimate {
         }
     }
 
-    /// Returns true if rounded bytes and blocks are those of the estimate.
+    /// Returns true if rounded bytes and blocks equal the estimate.
     #[must_use]
     pub fn is_of(&self, [bytes, blocks]: [f64; 2]) -> bool {
         (bytes - self.bytes).abs() <= self.rounding && (blocks - self.blocks).abs() <= self.rounding

@@ -16,7 +16,7 @@ pub struct InUse {
     pub samples: u64,
 }
 
-/// Returns the in-use memory by stack, as `go tool pprof -raw` prints it. The stacks are those of [`go_profile::chain`].
+/// Returns the in-use memory by stack, as `go tool pprof -raw` prints it. [`go_profile::chain`] makes the keys.
 /// `program`: executable of the profile, if the profile has no names.
 ///
 /// # Panics

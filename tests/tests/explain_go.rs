@@ -134,7 +134,7 @@ fn are_near(before: &MemStats, after: &MemStats) -> bool {
     steady_totals().all(|(name, _)| before[name].abs_diff(after[name]) <= slack(before[name]))
 }
 
-/// Asserts that the steady totals equal those of the readings directly before and after the explanation, within 1 %.
+/// Asserts that the steady totals equal the readings directly before and after the explanation, within 1 %.
 fn assert_steady_totals_equal(totals: &GoTotals, readings: [&MemStats; 2]) {
     for ((name, total), reading) in steady_totals().flat_map(|steady| readings.map(|reading| (steady, reading))) {
         let (ours, own) = (total(totals), reading[name]);

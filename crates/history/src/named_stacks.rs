@@ -174,13 +174,11 @@ pub struct NamedStacks {
     notes: Vec<String>,
 }
 
-/// Maximum time from the moment at which a ledger receives a reading of a profile until the ledger has applied it. A ledger
-/// applies its waiting records first.
+/// Maximum time that a ledger takes to apply a reading of a profile. It applies its waiting records first.
 const LATE: Duration = Duration::from_millis(250);
 
 impl NamedStacks {
-    /// Removes the change of each sampled stack in the part of the trace in which its blocks from before the trace were
-    /// counted. These blocks are no growth. `parts`: times of the changes. `older`: time of the reading with such blocks, by
+    /// Removes the first change of each sampled stack: it has the blocks from before the trace, which are no growth. `parts`: times of the changes. `older`: time of the reading with such blocks, by
     /// process.
     pub(crate) fn without_older(mut self, parts: &[Range<Duration>], older: &BTreeMap<Pid, Duration>) -> Self {
         let Some(start) = parts.first().map(|part| part.start).filter(|_| !older.is_empty()) else { return self };

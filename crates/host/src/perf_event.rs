@@ -1,4 +1,4 @@
-//! perf_event_open(2), for which libc has no function.
+//! perf_event_open(2). libc has no function for it.
 
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};

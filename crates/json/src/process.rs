@@ -65,7 +65,7 @@ pub struct Process<'a> {
     /// High-water mark of the live bytes of the process, if kept.
     pub peak_bytes: Option<u64>,
     /// Only with sampled blocks: lower end of the 95 % interval of `peak_bytes`. The interval is rather too wide, because
-    /// blocks at the peak can have been freed: it is that of all allocated blocks.
+    /// blocks at the peak can have been freed: it has the error of all allocated blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_bytes_low: Option<u64>,
     /// Only with sampled blocks: upper end of the interval.

@@ -14,14 +14,14 @@ struct Recorded {
     scratch: Scratch,
     recording: PathBuf,
     pid: u32,
-    /// Name of each own profile, and a moment of the recording at which the profile held, as an offset from the start.
+    /// Name of each own profile, and a moment of the recording when the profile held, as an offset from the start.
     moments: Vec<(&'static str, String)>,
     /// Report of the run, and its pprof.
     run: Report,
     pprof: PathBuf,
 }
 
-/// Waits until the recording has the live memory of the profile, and returns a moment at which it held. The functions have no
+/// Waits until the recording has the live memory of the profile, and returns a moment when it held. The functions have no
 /// names yet: memtrace looks these up at the end.
 fn wait_for(recording: &Path, own: &GoProfile) -> String {
     let expected = own.live_total();

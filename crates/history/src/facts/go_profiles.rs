@@ -33,7 +33,7 @@ pub struct GoProfileMoments {
     pub last: Tick,
     /// True if the first reading of a program had blocks from before the trace.
     pub has_older: bool,
-    /// Time at which such a reading was passed to the ledger, by process.
+    /// Time when the ledger got this reading, by process.
     pub older: BTreeMap<Pid, Tick>,
 }
 
@@ -68,8 +68,7 @@ impl GoProfileMoments {
     }
 }
 
-/// Returns the facts that replace those of `before` by those of `now`. The facts about the processes in `before.older`
-/// remain.
+/// Returns the facts that a history of `before` needs to have `now`. The facts about the processes in `before.older` remain.
 pub fn of_changed_go_profiles(before: &GoProfileMoments, now: &GoProfileMoments) -> Vec<Fact> {
     let is_new = |(pid, at): &(&Pid, &Tick)| before.older.get(*pid) != Some(*at);
     let older = now.older.iter().filter(is_new);

@@ -395,9 +395,8 @@ impl Kernel {
         self.attach_with(probes, path, |probes, backend| probes.attach_steps(backend, scope, path, sites))
     }
 
-    /// Attaches the probes at `sites` of the object at `path` by which targets report samples. Returns false if too many
-    /// different sites are in use, of all objects or of those of the file's owner. This can change at
-    /// [`Self::forget_sampled`].
+    /// Attaches the probes at `sites` of the object at `path`, where targets report samples. Returns false if all objects, or
+    /// the objects of the file's owner, use too many different sites. This can change at [`Self::forget_sampled`].
     ///
     /// # Errors
     ///

@@ -34,7 +34,7 @@ function samplesOfTotal(item, field) {
   const [kind, unit] = field.split('_');
   const value = item[field];
   const distance = (rounded) => Math.max(rounded - 0.5, 0);
-  // With an age filter, the error is that of all blocks that are not freed.
+  // With an age filter, a number has the error of all blocks that are not freed.
   const isPart = report.older_s !== null && (kind === 'live' || kind === 'exit');
   return {
     number: item[NUMBERS[kind]] ?? 0,

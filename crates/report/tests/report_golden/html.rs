@@ -119,7 +119,7 @@ fn intervals_of_picture(svg: &str) -> BTreeMap<String, String> {
     frames.collect()
 }
 
-/// The script computes the intervals of frames, and the picture has those of Rust.
+/// The script computes the intervals of frames, and Rust computes the intervals in the picture.
 #[test]
 fn intervals_of_frames_are_those_of_the_picture() {
     let reports = [

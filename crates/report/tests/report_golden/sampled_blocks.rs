@@ -52,7 +52,7 @@ fn numbers(samples: BlockSamples, [bytes, number]: [Quantity; 2], [of_bytes, of_
     usage
 }
 
-/// Returns the totals of allocated blocks, some of which are held.
+/// Returns the totals of allocated blocks. Some are held.
 fn kept(live: BlockSamples, alloc: BlockSamples) -> Quantities {
     [held(live), allocated(alloc)].into_iter().sum()
 }
@@ -68,7 +68,7 @@ pub(crate) fn server() -> Profile {
 }
 
 /// Returns a server with 40 samples of different sizes in one stack, which stand for 103 times 512 KiB with the variance of one
-/// sample of 64 times 512 KiB and 39 of 512 KiB. 10 samples in another stack are large blocks, of which few are missed.
+/// sample of 64 times 512 KiB and 39 of 512 KiB. 10 samples in another stack are large blocks, and samples miss few large blocks.
 pub(crate) fn unequal() -> Profile {
     let [first, second] = [
         BlockSamples { number: 40, units: 103, variance: 16 * (64 * 64 + 39) },

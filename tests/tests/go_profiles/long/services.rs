@@ -1,4 +1,4 @@
-//! Services of Debian under load: their functions with the most memory equal those of their own heap profile.
+//! Services of Debian under load: the functions with the most memory have the bytes of the own heap profile.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -100,13 +100,13 @@ impl Service {
         Self { process, profile, port, path }
     }
 
-    /// Traces the service under load. Returns memtrace's numbers, and those of each different snapshot of the service's own
-    /// profile.
+    /// Traces the service under load. Returns memtrace's numbers, and the numbers of each different snapshot of the service's
+    /// own profile.
     fn trace(&self, scratch: &Scratch) -> (Functions, Vec<Functions>) {
         let traced = scratch.join("traced.pb.gz");
         let (port, path) = (self.port, self.path);
         let files = thread::scope(|scope| {
-            // The requests end when the sender is dropped, also if this function panics.
+            // The requests end when the sender is dropped, even by a panic of this function.
             let (under_load, end) = mpsc::channel::<()>();
             scope.spawn(move || {
                 while end.recv_timeout(REQUESTS) == Err(RecvTimeoutError::Timeout) {

@@ -16,7 +16,7 @@ pub(super) struct Moments {
     range: Option<(Tick, Tick)>,
     /// True if the first reading of a program had blocks from before the trace.
     has_older: bool,
-    /// Time at which such a reading was passed to the ledger, by running process.
+    /// Time when the ledger got this reading, by running process.
     older: BTreeMap<Pid, Tick>,
     /// Moments that the history has.
     recorded: GoProfileMoments,
@@ -28,7 +28,7 @@ impl Moments {
         self.running.insert(id, moment);
     }
 
-    /// Sets the time at which a reading with blocks from before the trace is passed to the ledger.
+    /// Sets the time when the ledger gets a reading with blocks from before the trace.
     pub(super) fn set_older(&mut self, id: ImageId, now: Tick) {
         self.has_older = true;
         self.older.insert(id.pid, now);
