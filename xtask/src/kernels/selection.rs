@@ -86,7 +86,19 @@ pub(super) const TOPICS: &[TestTopic] = &[
             reason: NOT_THE_KERNEL,
         }],
     },
-    TestTopic { name: "launch", tier: Tier::Long, omitted: &[] },
+    TestTopic {
+        name: "launch",
+        tier: Tier::Long,
+        omitted: &[
+            OmittedTest { test: "command_runs_without_the_privileges_of_sudo", reason: NOT_THE_KERNEL },
+            OmittedTest { test: "exit_code_option_returns_the_code_of_the_command", reason: NOT_THE_KERNEL },
+            OmittedTest { test: "held_command_can_start_ten_thousand_threads", reason: MANY_PROCESSES },
+            OmittedTest {
+                test: "held_static_programs_are_traced_from_first_instruction",
+                reason: "a program is held for at most two seconds, and probes take longer under emulation",
+            },
+        ],
+    },
     TestTopic {
         name: "lifetimes",
         tier: Tier::Long,
