@@ -8,8 +8,9 @@ use std::path::Path;
 use harness::fixtures::{GLIBC, MUSL};
 use object::elf::{DT_GNU_HASH, DT_SYMTAB, PT_DYNAMIC};
 
-use super::{UserHooks, Verdict, examine};
-use crate::elf::{Elf, Source, dynamic_symbols, notes};
+use super::{CachedCode, UserHooks, Verdict, examine};
+use crate::elf::{Elf, Machine, Source, dynamic_symbols, notes};
+use crate::probe_site::{ObjectCode as _, PointerTarget};
 
 /// Limit of the bytes read from one file; intact files need less.
 const MAX_READ: usize = 8 << 20;
@@ -211,4 +212,92 @@ fn foreign_files_have_distinct_verdicts() {
     assert_eq!(with(4, 1), Verdict::Foreign("32 bits"));
     assert_eq!(with(5, 2), Verdict::Foreign("big-endian"));
     assert_eq!(with(18, 243), Verdict::Foreign("another architecture"));
+}
+
+/// Size of a relocation in bytes.
+const RELOCATION: usize = 24;
+
+/// Address of the first GOT slot of [`object_with_relocations`].
+const SLOTS: u64 = 0x1000_0000;
+
+/// Returns an object with two relocation tables, which have the same `count` relocations. The last `named` ones store the address
+/// of `malloc` in successive GOT slots.
+fn object_with_relocations(count: usize, named: usize) -> Vec<u8> {
+    const DYNAMIC: usize = 0x100;
+    const SYMBOLS: usize = 0x200;
+    const STRINGS: usize = 0x300;
+    const TABLE: usize = 0x400;
+    // EM_X86_64 with R_X86_64_JUMP_SLOT and R_X86_64_RELATIVE, EM_AARCH64 with R_AARCH64_JUMP_SLOT and R_AARCH64_RELATIVE.
+    let (machine, of_symbol, of_object): (u16, u64, u64) = match Machine::HOST {
+        Machine::X86_64 => (62, 7, 8),
+        Machine::Aarch64 => (183, 1026, 1027),
+    };
+    let size = TABLE + count * RELOCATION;
+    let mut bytes = vec![0u8; size];
+    let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+    put(0, b"\x7fELF\x02\x01\x01");
+    // e_type, e_machine, e_phoff, e_phentsize and e_phnum (elf(5)).
+    put(16, &3u16.to_le_bytes());
+    put(18, &machine.to_le_bytes());
+    put(32, &64u64.to_le_bytes());
+    put(54, &56u16.to_le_bytes());
+    put(56, &2u16.to_le_bytes());
+    // PT_LOAD and PT_DYNAMIC. Addresses are equal to file offsets.
+    for (at, kind, start, size) in [(64, 1u32, 0, size), (120, 2, DYNAMIC, 0x100)] {
+        put(at, &kind.to_le_bytes());
+        for (field, value) in [(8, start), (16, start), (32, size), (40, size)] {
+            put(at + field, &(value as u64).to_le_bytes());
+        }
+    }
+    // DT_STRTAB, DT_STRSZ, DT_SYMTAB, DT_JMPREL, DT_PLTRELSZ, DT_RELA and DT_RELASZ.
+    let table = count * RELOCATION;
+    let dynamic = [(5, STRINGS), (10, 8), (6, SYMBOLS), (23, TABLE), (2, table), (7, TABLE), (8, table)];
+    for (index, (tag, value)) in dynamic.into_iter().enumerate() {
+        put(DYNAMIC + index * 16, &u64::to_le_bytes(tag));
+        put(DYNAMIC + index * 16 + 8, &(value as u64).to_le_bytes());
+    }
+    put(SYMBOLS + 24, &1u32.to_le_bytes());
+    put(STRINGS, b"\0malloc\0");
+    for index in 0..count {
+        let at = TABLE + index * RELOCATION;
+        match (index + named).checked_sub(count) {
+            Some(slot) => {
+                put(at, &(SLOTS + 8 * slot as u64).to_le_bytes());
+                put(at + 8, &(1 << 32 | of_symbol).to_le_bytes());
+            }
+            None => put(at + 8, &of_object.to_le_bytes()),
+        }
+    }
+    bytes
+}
+
+#[test]
+fn relocations_are_read_once_for_all_slots() {
+    // The largest tables, with the largest number of imports in both of them.
+    const COUNT: usize = (16 << 20) / RELOCATION;
+    const NAMED: usize = 1 << 15;
+    let bytes = object_with_relocations(COUNT, NAMED);
+    let counted = CountingSource { bytes: &bytes, read: Cell::new(0) };
+    let elf = Elf::parse(&counted).unwrap();
+    let code = CachedCode::with_entries(&elf, []);
+    let before = counted.read.get();
+    for slot in (0..NAMED as u64).map(|index| SLOTS + 8 * index) {
+        assert_eq!(code.pointer_target(slot), PointerTarget::Hooked, "{slot:#x}");
+        assert_eq!(code.pointer_target(slot + 4), PointerTarget::Unknown, "{slot:#x}");
+    }
+    // Each import has a symbol of 24 bytes, and a name of seven bytes with its end.
+    assert_eq!(counted.read.get() - before, 2 * COUNT * RELOCATION + NAMED * (24 + 7));
+}
+
+#[test]
+fn too_many_relocations_leave_all_slots_unknown() {
+    let target = |count: usize, named: usize| {
+        let bytes = object_with_relocations(count, named);
+        let file: &[u8] = &bytes;
+        let elf = Elf::parse(file).unwrap();
+        CachedCode::with_entries(&elf, []).pointer_target(SLOTS)
+    };
+    assert_eq!(target(1, 1), PointerTarget::Hooked);
+    assert_eq!(target((1 << 15) + 1, (1 << 15) + 1), PointerTarget::Unknown, "too many imports in both tables");
+    assert_eq!(target((16 << 20) / RELOCATION + 1, 1), PointerTarget::Unknown, "too large tables");
 }

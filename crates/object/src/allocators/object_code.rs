@@ -1,11 +1,14 @@
 //! Code of an object file for the control flow analysis of [`crate::probe_site`].
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
+
+use memtrace_model::VirtOffset;
 
 use super::functions::Candidate;
 use super::names;
-use crate::elf::{Elf, Machine, Sections, Source, function_starts, imports};
+use crate::elf::imports::{self, SlotRelocations};
+use crate::elf::{Elf, Machine, Sections, Source, function_starts};
 use crate::probe_site::{ObjectCode, PointerTarget};
 
 /// Number of bytes of code read at once.
@@ -59,7 +62,7 @@ impl<'a, S: Source> CodeChunks<'a, S> {
 }
 
 /// Code of an object file, with its function entries and a cache of its GOT slots.
-pub(super) struct CachedCode<'a, S> {
+pub(crate) struct CachedCode<'a, S> {
     code: CodeChunks<'a, S>,
     /// Entries of the hooked functions.
     hooked: HashSet<u64>,
@@ -67,6 +70,10 @@ pub(super) struct CachedCode<'a, S> {
     starts: Vec<u64>,
     /// End of the last function; `None` if the section headers are stripped.
     end: Option<u64>,
+    /// Relocations of the GOT slots, read with the first slot; `None` if they are damaged.
+    relocations: OnceCell<Option<SlotRelocations>>,
+    /// Resolvers of the object's own [`RETURN_FIRST`].
+    resolvers: OnceCell<Vec<VirtOffset>>,
     slots: RefCell<HashMap<u64, PointerTarget>>,
 }
 
@@ -76,12 +83,42 @@ impl<'a, S: Source> CachedCode<'a, S> {
     }
 
     /// As [`Self::new`]. `hooked` are the addresses of the hooked functions.
-    pub(super) fn with_entries(elf: &'a Elf<S>, hooked: impl IntoIterator<Item = u64>) -> Self {
+    pub(crate) fn with_entries(elf: &'a Elf<S>, hooked: impl IntoIterator<Item = u64>) -> Self {
         let mut starts = function_starts::find(elf);
         starts.dedup();
         let end = starts.last().and_then(|&last| Sections::read(elf)?.code_end(last));
         let hooked = hooked.into_iter().collect();
-        Self { code: CodeChunks::new(elf), hooked, starts, end, slots: RefCell::default() }
+        Self {
+            code: CodeChunks::new(elf),
+            hooked,
+            starts,
+            end,
+            relocations: OnceCell::new(),
+            resolvers: OnceCell::new(),
+            slots: RefCell::default(),
+        }
+    }
+
+    /// Returns the target of the GOT slot at the address `slot`.
+    fn target_of_slot(&self, slot: u64) -> PointerTarget {
+        let elf = self.code.elf;
+        let relocations = self.relocations.get_or_init(|| SlotRelocations::read(elf).ok());
+        let Some(relocations) = relocations else { return PointerTarget::Unknown };
+        let resolvers = || self.resolvers.get_or_init(|| imports::resolvers(elf, &RETURN_FIRST));
+        let returns_first = |resolver: VirtOffset| resolvers().contains(&resolver);
+        match relocations.import(elf, slot) {
+            Ok(Some(import)) => match import.own {
+                Some(address) => PointerTarget::Code(address),
+                None if names::is_hooked(&import.name) => PointerTarget::Hooked,
+                None if NEVER_RETURN.contains(&import.name.as_str()) => PointerTarget::NeverReturns,
+                None if RETURN_FIRST.contains(&import.name.as_str()) => PointerTarget::ReturnsFirst,
+                None => PointerTarget::Unknown,
+            },
+            Ok(None) if relocations.resolver(elf.machine(), slot).is_some_and(returns_first) => {
+                PointerTarget::ReturnsFirst
+            }
+            Ok(None) | Err(_) => PointerTarget::Unknown,
+        }
     }
 }
 
@@ -111,22 +148,6 @@ impl<S: Source> ObjectCode for CachedCode<'_, S> {
     }
 
     fn pointer_target(&self, slot: u64) -> PointerTarget {
-        *self.slots.borrow_mut().entry(slot).or_insert_with(|| match imports::at(self.code.elf, slot) {
-            Ok(Some(import)) => match import.own {
-                Some(address) => PointerTarget::Code(address),
-                None if names::is_hooked(&import.name) => PointerTarget::Hooked,
-                None if NEVER_RETURN.contains(&import.name.as_str()) => PointerTarget::NeverReturns,
-                None if RETURN_FIRST.contains(&import.name.as_str()) => PointerTarget::ReturnsFirst,
-                None => PointerTarget::Unknown,
-            },
-            Ok(None)
-                if RETURN_FIRST
-                    .iter()
-                    .any(|name| matches!(imports::is_slot_of_indirect(self.code.elf, slot, name), Ok(true))) =>
-            {
-                PointerTarget::ReturnsFirst
-            }
-            _ => PointerTarget::Unknown,
-        })
+        *self.slots.borrow_mut().entry(slot).or_insert_with(|| self.target_of_slot(slot))
     }
 }

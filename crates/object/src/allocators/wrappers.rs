@@ -4,11 +4,14 @@
 //! The probe at the called function records a forwarded call. A second probe would cost time, and a free that calls
 //! another free could be taken for two frees.
 
+use std::cell::OnceCell;
+
 use memtrace_model::{FileOffset, Naming, Signature, VirtOffset};
 
 use super::functions::{Candidate, SkipReason, Skipped};
 use super::object_code::CachedCode;
-use crate::elf::{Elf, Source, imports};
+use crate::elf::imports::SlotRelocations;
+use crate::elf::{Elf, Source};
 use crate::probe_site::{Code, Needs, always_calls_hooked, return_sites};
 
 /// Maximum length, in bytes, of a function that may only jump to another one.
@@ -43,10 +46,18 @@ fn has_naming(candidate: &Candidate, naming: Naming) -> bool {
 /// Removes functions that only jump to another hooked function with unchanged arguments.
 fn remove_forwarders<S: Source>(elf: &Elf<S>, candidates: &mut Vec<Candidate>) -> Vec<Skipped> {
     let all = candidates.clone();
-    remove_if(candidates, SkipReason::Forwards, |candidate| is_forwarder(elf, candidate, &all).unwrap_or(false))
+    let relocations = OnceCell::new();
+    let is_forwarder = |candidate: &mut Candidate| is_forwarder(elf, candidate, &all, &relocations).unwrap_or(false);
+    remove_if(candidates, SkipReason::Forwards, is_forwarder)
 }
 
-fn is_forwarder<S: Source>(elf: &Elf<S>, candidate: &Candidate, candidates: &[Candidate]) -> Option<bool> {
+/// Returns true if `candidate` only jumps to another one of `candidates`. `relocations`: those of the object, once they are read.
+fn is_forwarder<S: Source>(
+    elf: &Elf<S>,
+    candidate: &Candidate,
+    candidates: &[Candidate],
+    relocations: &OnceCell<Option<SlotRelocations>>,
+) -> Option<bool> {
     let is_free = candidate.signature.is_free();
     let is_own = candidate.functions.iter().any(|function| matches!(function.naming, Naming::Own(_)));
     let is_removable = is_free || is_own || has_naming(candidate, Naming::Cpp);
@@ -66,7 +77,9 @@ fn is_forwarder<S: Source>(elf: &Elf<S>, candidate: &Candidate, candidates: &[Ca
         return Some(true);
     }
     let (address, entry) = elf.code(target, target.saturating_add(PLT_ENTRY)).ok()?;
-    let import = imports::at(elf, elf.machine().slot(&entry, address)?).ok()??;
+    let slot = elf.machine().slot(&entry, address)?;
+    let relocations = relocations.get_or_init(|| SlotRelocations::read(elf).ok()).as_ref()?;
+    let import = relocations.import(elf, slot).ok()??;
     let is_import = |symbol: &String| symbol.split('@').next() == Some(import.name.as_str());
     Some(similar.any(|other| other.symbols.iter().any(is_import)))
 }

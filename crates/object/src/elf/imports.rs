@@ -1,5 +1,7 @@
 //! Imported symbols, from the relocations of GOT slots.
 
+use std::collections::{HashMap, HashSet};
+
 use memtrace_model::VirtOffset;
 use object::LittleEndian;
 use object::elf::{
@@ -7,7 +9,7 @@ use object::elf::{
 };
 use object::pod;
 
-use super::dynamic_symbols::{self, Symbol, SymbolKind};
+use super::dynamic_symbols::{self, SymbolKind};
 use super::error::{BEYOND, ElfError};
 use super::file::Elf;
 use super::machine::Machine;
@@ -16,7 +18,7 @@ use super::source::{LE, Source};
 /// Maximum size of a relocation table in bytes. glibc has less than 50,000 bytes.
 const MAX_RELOCATIONS: u64 = 1 << 24;
 
-/// Maximum number of imported symbols. The largest executables have about 20,000.
+/// Maximum number of relocations of GOT slots. The largest executables have about 20,000.
 const MAX_IMPORTS: usize = 1 << 16;
 
 /// Relocation tables: the dynamic tags of the address and of the size of each.
@@ -27,88 +29,111 @@ const TYPE: u64 = 0xffff_ffff;
 
 /// Symbol of a GOT slot: the dynamic linker stores its address there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Import {
-    pub name: String,
+pub(crate) struct Import {
+    pub(crate) name: String,
     /// Address of the object's own definition, if it has one. A definition in an object earlier in the lookup order
     /// takes precedence.
-    pub own: Option<u64>,
+    pub(crate) own: Option<u64>,
 }
 
-/// Returns the symbol for the GOT slot at the address `slot`.
-pub fn at(elf: &Elf<impl Source>, slot: u64) -> Result<Option<Import>, ElfError> {
-    let Some(relocation) = relocation_of(elf, slot)? else { return Ok(None) };
-    let info = relocation.r_info.get(LE);
-    if !fills_slots(elf.machine(), info) {
-        return Ok(None);
+/// Relocations that fill GOT slots with the address of a symbol or with the result of a resolver, by the address of the slot.
+///
+/// The tables are read once. Code can refer to 100,000 slots, and a table can have 700,000 relocations, so a search in the tables
+/// for each slot could take minutes.
+pub(crate) struct SlotRelocations(HashMap<u64, Rela64<LittleEndian>>);
+
+impl SlotRelocations {
+    /// Reads the relocations of an object.
+    pub(crate) fn read(elf: &Elf<impl Source>) -> Result<Self, ElfError> {
+        let (mut by_slot, mut count) = (HashMap::new(), 0);
+        for table in TABLES {
+            for_each(elf, table, |relocation| {
+                let info = relocation.r_info.get(LE);
+                if fills_slots(elf.machine(), info) || is_indirect(elf.machine(), info) {
+                    count += 1;
+                    if count > MAX_IMPORTS {
+                        return Err(TOO_MANY);
+                    }
+                    by_slot.entry(relocation.r_offset.get(LE)).or_insert(*relocation);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(Self(by_slot))
     }
-    let symbols = elf.dynamic_value(DT_SYMTAB).ok_or(ElfError::Malformed("relocations without symbols"))?;
-    let symbol: Sym64<LittleEndian> = elf.entry(symbols, info >> 32)?;
-    let name = elf.string(u64::from(symbol.st_name.get(LE)))?;
-    // The value of an indirect function's symbol is the address of its resolver, not of the function.
-    let is_function = symbol.st_shndx.get(LE) != SHN_UNDEF && symbol.st_type() != STT_GNU_IFUNC;
-    let own = is_function.then(|| symbol.st_value.get(LE));
-    Ok(Some(Import { name: String::from_utf8_lossy(&name).into_owned(), own }))
+
+    /// Returns the symbol for the GOT slot at the address `slot`.
+    pub(crate) fn import(&self, elf: &Elf<impl Source>, slot: u64) -> Result<Option<Import>, ElfError> {
+        let info = self.0.get(&slot).map(|relocation| relocation.r_info.get(LE));
+        let Some(info) = info.filter(|&info| fills_slots(elf.machine(), info)) else { return Ok(None) };
+        let symbols = elf.dynamic_value(DT_SYMTAB).ok_or(ElfError::Malformed("relocations without symbols"))?;
+        let symbol: Sym64<LittleEndian> = elf.entry(symbols, info >> 32)?;
+        let name = elf.string(u64::from(symbol.st_name.get(LE)))?;
+        // The value of an indirect function's symbol is the address of its resolver, not of the function.
+        let is_function = symbol.st_shndx.get(LE) != SHN_UNDEF && symbol.st_type() != STT_GNU_IFUNC;
+        let own = is_function.then(|| symbol.st_value.get(LE));
+        Ok(Some(Import { name: String::from_utf8_lossy(&name).into_owned(), own }))
+    }
+
+    /// Returns the address of the resolver that fills the GOT slot at the address `slot`.
+    pub(crate) fn resolver(&self, machine: Machine, slot: u64) -> Option<VirtOffset> {
+        let relocation = self.0.get(&slot).filter(|relocation| is_indirect(machine, relocation.r_info.get(LE)))?;
+        Some(VirtOffset(relocation.r_addend.get(LE).cast_unsigned()))
+    }
 }
 
-/// Returns true if the GOT slot at the address `slot` is filled by the resolver of the object's indirect function
-/// `name`.
-pub(crate) fn is_slot_of_indirect(elf: &Elf<impl Source>, slot: u64, name: &str) -> Result<bool, ElfError> {
-    let Some(relocation) = relocation_of(elf, slot)? else { return Ok(false) };
-    let resolver = VirtOffset(relocation.r_addend.get(LE).cast_unsigned());
-    let is_resolver = |symbol: &Symbol| symbol.kind == SymbolKind::Indirect && symbol.virt == resolver;
-    let is_resolved = relocation.r_info.get(LE) & TYPE == indirect_relocation(elf.machine());
-    Ok(is_resolved && dynamic_symbols::definitions(elf, name)?.iter().any(is_resolver))
+/// Returns the addresses of the resolvers of the object's indirect functions with one of these names. Damaged symbols have none.
+pub(crate) fn resolvers(elf: &Elf<impl Source>, names: &[&str]) -> Vec<VirtOffset> {
+    let symbols = names.iter().flat_map(|name| dynamic_symbols::definitions(elf, name).unwrap_or_default());
+    symbols.filter(|symbol| symbol.kind == SymbolKind::Indirect).map(|symbol| symbol.virt).collect()
 }
 
 /// Returns the addresses of the GOT slots for symbols with one of these names.
-pub(crate) fn slots(elf: &Elf<impl Source>, names: &[&str]) -> Result<Vec<u64>, ElfError> {
-    let Some(symbols) = elf.dynamic_value(DT_SYMTAB) else { return Ok(Vec::new()) };
-    let mut slots = Vec::new();
+pub(crate) fn slots(elf: &Elf<impl Source>, names: &[&str]) -> Result<HashSet<u64>, ElfError> {
+    let Some(symbols) = elf.dynamic_value(DT_SYMTAB) else { return Ok(HashSet::new()) };
+    let mut slots = HashSet::new();
     let mut imports = 0;
     for table in TABLES {
-        for relocation in relocations(elf, table)? {
+        for_each(elf, table, |relocation| {
             let info = relocation.r_info.get(LE);
             if !fills_slots(elf.machine(), info) {
-                continue;
+                return Ok(());
             }
             imports += 1;
             if imports > MAX_IMPORTS {
-                return Err(ElfError::Malformed("too many imports"));
+                return Err(TOO_MANY);
             }
             let symbol: Sym64<LittleEndian> = elf.entry(symbols, info >> 32)?;
             for name in names {
                 if elf.is_string(u64::from(symbol.st_name.get(LE)), name)? {
-                    slots.push(relocation.r_offset.get(LE));
+                    slots.insert(relocation.r_offset.get(LE));
                 }
             }
-        }
+            Ok(())
+        })?;
     }
     Ok(slots)
 }
 
-/// Returns the relocation for the GOT slot at the address `slot`.
-fn relocation_of(elf: &Elf<impl Source>, slot: u64) -> Result<Option<Rela64<LittleEndian>>, ElfError> {
-    for table in TABLES {
-        let mut relocations = relocations(elf, table)?.into_iter();
-        if let Some(found) = relocations.find(|relocation| relocation.r_offset.get(LE) == slot) {
-            return Ok(Some(found));
-        }
-    }
-    Ok(None)
+/// Returns true if the object imports a symbol with one of these names, by a GOT slot.
+pub(crate) fn has_any(elf: &Elf<impl Source>, names: &[&str]) -> Result<bool, ElfError> {
+    Ok(!slots(elf, names)?.is_empty())
 }
 
-/// Reads a relocation table. `table`: tags of its address and its size.
-fn relocations(
+/// Calls `visit` with each relocation of a table. `table`: tags of its address and its size.
+fn for_each(
     elf: &Elf<impl Source>,
     (table, size): (DynamicTag, DynamicTag),
-) -> Result<Vec<Rela64<LittleEndian>>, ElfError> {
-    let (Some(table), Some(size)) = (elf.dynamic_value(table), elf.dynamic_value(size)) else { return Ok(Vec::new()) };
+    visit: impl FnMut(&Rela64<LittleEndian>) -> Result<(), ElfError>,
+) -> Result<(), ElfError> {
+    let (Some(table), Some(size)) = (elf.dynamic_value(table), elf.dynamic_value(size)) else { return Ok(()) };
     let (offset, left) = elf.locate(table)?;
     if size > left.min(MAX_RELOCATIONS) {
         return Err(BEYOND);
     }
     let bytes = elf.bytes(offset, size)?;
-    Ok(pod::slice_from_all_bytes(&bytes).map_err(|()| BEYOND)?.to_vec())
+    let relocations: &[Rela64<LittleEndian>] = pod::slice_from_all_bytes(&bytes).map_err(|()| BEYOND)?;
+    relocations.iter().try_for_each(visit)
 }
 
 /// Returns true for a relocation that stores a symbol's address: `R_*_GLOB_DAT` or `R_*_JUMP_SLOT`.
@@ -120,10 +145,13 @@ fn fills_slots(machine: Machine, info: u64) -> bool {
     kinds.contains(&(info & TYPE))
 }
 
-/// Returns the type of a relocation that stores the result of a resolver: `R_*_IRELATIVE`.
-fn indirect_relocation(machine: Machine) -> u64 {
-    match machine {
+/// Returns true for a relocation that stores the result of a resolver: `R_*_IRELATIVE`.
+fn is_indirect(machine: Machine, info: u64) -> bool {
+    let kind = match machine {
         Machine::X86_64 => 37,
         Machine::Aarch64 => 1032,
-    }
+    };
+    info & TYPE == kind
 }
+
+const TOO_MANY: ElfError = ElfError::Malformed("too many imports");
