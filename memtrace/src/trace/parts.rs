@@ -8,6 +8,7 @@ mod overhead;
 mod own_memory;
 mod pages;
 mod periodic_sites;
+mod rechecks;
 mod reclaim;
 mod recorded_samplers;
 mod resident_sets;

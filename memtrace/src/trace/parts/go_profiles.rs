@@ -3,7 +3,6 @@
 mod moments;
 mod process;
 mod reader_threads;
-mod rechecks;
 mod schedule;
 mod stack_budget;
 
@@ -24,10 +23,10 @@ use memtrace_object::go::ProfileError;
 use self::moments::Moments;
 use self::process::{FirstReading, GoProcess};
 use self::reader_threads::{Answer, Failure, Program, ReaderThreads};
-use self::rechecks::Rechecks;
 use self::schedule::{Schedule, pause};
 pub(in crate::trace) use self::stack_budget::ProfileLimits;
 use self::stack_budget::StackBudget;
+use super::rechecks::Rechecks;
 use super::recorded_samplers::RecordedSamplers;
 use crate::run_kit::error::Error;
 use crate::run_kit::go_profile::{GoExecutables, GoObstacle};
