@@ -14,6 +14,7 @@ mod jumps;
 mod kind;
 mod names;
 mod object_code;
+pub mod operators;
 mod probed_function;
 mod repeated_frees;
 mod result_sites;
@@ -41,8 +42,10 @@ use function_sites::FunctionSites;
 use functions::Candidate;
 pub use functions::{HookedFunction, SkipReason, Skipped};
 pub use jemalloc_counters::{CountersRefusal, JemallocCounters, TpOffset};
+pub(crate) use jumps::{MAX_CODE, is_jump_into, near_jump_into};
 pub use kind::{Kind, Kinds};
 use names::ObjectSymbols;
+pub(crate) use object_code::CachedCode;
 pub use probed_function::ProbedFunction;
 pub use samplers::{
     AllocatorSampler, IntervalVariable, SamplerFunction, SamplerRefusal, SamplerReport, SamplerSizes, find_samplers,

@@ -1,5 +1,5 @@
-//! Object files of traced processes: ELF, call frame information, allocators and their probe sites, names of functions, and the
-//! heap profile of Go programs.
+//! Object files of traced processes: ELF, call frame information, allocators and their probe sites, code that memtrace adds to
+//! them, names of functions, and the heap profile of Go programs.
 //!
 //! An object is not trusted: it may be truncated, damaged or hostile. Work and memory are bounded by its size.
 //!
@@ -13,6 +13,7 @@ pub mod eh_frame;
 pub mod elf;
 pub mod go;
 mod object_files;
+pub mod overlay;
 pub mod probe_site;
 pub mod symbolize;
 

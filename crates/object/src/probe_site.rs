@@ -25,6 +25,7 @@ mod x86_64;
 pub(crate) use argument_use::{ArgumentUse, use_of};
 pub use exits::ExitRefusal;
 pub(crate) use exits::{Exits, FunctionFacts, exits};
+pub(crate) use instruction::Flow;
 pub use loaded_word::LoadedWord;
 pub use loaded_word::find as find_loaded_word;
 pub(crate) use paths::always_calls_hooked;

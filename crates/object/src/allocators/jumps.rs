@@ -6,20 +6,20 @@ use crate::probe_site::{Window, window};
 /// Reach of a short branch in bytes: a signed byte from its end, and its own two bytes.
 const SHORT_BRANCH_REACH: u64 = 130;
 /// Maximum size, in bytes, of the code that is searched for jumps into a function.
-pub(super) const MAX_CODE: u64 = 1 << 28;
+pub(crate) const MAX_CODE: u64 = 1 << 28;
 /// Maximum length of an instruction in bytes.
 pub(super) const MAX_INSTRUCTION: u64 = 15;
 
 /// Returns true if the bytes at `from` are a jump into `window`. Decodes the code before `from`, because these bytes
 /// may be inside another instruction. Returns true if the code cannot be read.
-pub(super) fn is_jump_into<S: Source>(elf: &Elf<S>, window: Window, from: u64) -> bool {
+pub(crate) fn is_jump_into<S: Source>(elf: &Elf<S>, window: Window, from: u64) -> bool {
     let code = elf.code(from.saturating_sub(window::PRELUDE), from.saturating_add(MAX_INSTRUCTION));
     code.map_or(true, |(address, bytes)| window::jump_into(elf.machine(), &bytes, address, window, |_| true).is_some())
 }
 
 /// Returns the address of a short branch into `window`. The branch is just before `entry` or just after `end`. Branches that
 /// `is_other` rejects are ignored.
-pub(super) fn near_jump_into<S: Source>(
+pub(crate) fn near_jump_into<S: Source>(
     elf: &Elf<S>,
     entry: u64,
     end: u64,

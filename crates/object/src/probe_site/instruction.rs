@@ -4,7 +4,7 @@ use super::site::Cost;
 
 /// Control flow of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flow {
+pub(crate) enum Flow {
     /// Continues with the next instruction.
     Next,
     /// Conditional branch to this address.
@@ -36,10 +36,10 @@ impl Flow {
 
 /// Decoded instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Instruction {
+pub(crate) struct Instruction {
     /// Length in bytes.
     pub(super) length: usize,
-    pub(super) flow: Flow,
+    pub(crate) flow: Flow,
     pub(super) cost: Cost,
 }
 

@@ -9,7 +9,7 @@ use crate::elf::Machine;
 impl Machine {
     /// Decodes the first instruction of `code`, which lies at `address`. Returns `None` if the instruction is
     /// invalid.
-    pub(super) fn decode(self, code: &[u8], address: u64) -> Option<Instruction> {
+    pub(crate) fn decode(self, code: &[u8], address: u64) -> Option<Instruction> {
         match self {
             Self::X86_64 => x86_64::decode(code, address),
             Self::Aarch64 => aarch64::decode(code, address),
