@@ -4,7 +4,17 @@
 //! functions. The stub subtracts the size from a countdown of the thread. When a countdown has ended, it draws the next one,
 //! notes the address of the block, and executes an instruction with a uprobe.
 //!
-//! [`site`] chooses the instructions, and [`layout`] describes the file. The modules read no file and no process.
+//! [`site`] chooses the instructions, [`stub`] makes the bytes of the file, and [`layout`] describes them. The modules read no
+//! file and no process.
 
+mod assembler;
+mod displaced;
+mod error;
 pub mod layout;
+mod routines;
 pub mod site;
+mod site_stub;
+pub mod stub;
+
+#[cfg(test)]
+mod tests;
