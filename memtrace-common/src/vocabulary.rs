@@ -183,6 +183,9 @@ loss_reasons! {
     /// A record of a heap profile that a target keeps has changed during each reading.
     BucketChanged = "bucket_changed",
         "records of heap profiles that the process changed at each of three readings; each can be off by a block";
+    /// The table of sampled blocks in a patched process was full at the highest level of thinning.
+    PatchedTableFull = "patched_table_full",
+        "samples that found the table of their patched process full; raise --sample-interval";
 }
 
 impl LossReason {

@@ -43,8 +43,8 @@ pub use memory::{
 pub use memory_lock::{MemoryLockRecord, rwsem, task_state};
 pub use owner::{HIERARCHIES, NO_HIERARCHY, OwnerRecord, REMOVED_PATH, RemovedCgroupRecord};
 pub use process_filter::{
-    Decision, FilterKey, MAX_DECISIONS, MAX_FILTERS, TRACER_CAPABILITIES, decision, filter_action, filter_key,
-    filter_mode, thread_filter, tracer_value,
+    Decision, FilterKey, MAX_DECISIONS, MAX_FILTERS, MAX_SAMPLED_PROCESSES, TRACER_CAPABILITIES, decision,
+    filter_action, filter_key, filter_mode, sampled_process, thread_filter, tracer_value,
 };
 pub use reclaim::{
     COMM, KernelThread, KernelThreadTotals, MAX_KERNEL_THREADS, MAX_MEMCGS, NO_ORDER, OomRecord, RECLAIM_COUNTERS,
@@ -52,7 +52,8 @@ pub use reclaim::{
 };
 pub use rusage::{RusageRecord, UNKNOWN_COUNT};
 pub use sampled::{
-    MAX_DRAWN_SIZES, MAX_SAMPLED_FUNCTIONS, SampledAllocRecord, SampledFunction, ValuePlace, interval_kind, value_place,
+    IntervalWord, MAX_DRAWN_SIZES, MAX_SAMPLED_FUNCTIONS, SampledAllocRecord, SampledFunction, ValuePlace,
+    interval_kind, value_place,
 };
 pub use settings::{REDUNDANT_PROGRAMS, SYSCALL_TRACEPOINTS, Settings, gate};
 pub use stack_copy::{CopyEnd, CopyPiece, LEAF_REGISTERS, MAX_PIECES, PIECE_BYTES, PIECE_WORDS, copy_kind};

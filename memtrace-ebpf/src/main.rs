@@ -37,6 +37,7 @@ mod redundant;
 mod registers;
 mod rusage;
 mod sampled;
+mod sampled_processes;
 mod scratch;
 mod settings;
 mod size_filter;

@@ -9,6 +9,7 @@ mod huge_page;
 mod mapping;
 mod mark;
 mod memory_locks;
+mod patched;
 mod process;
 mod realloc;
 mod reclaim;

@@ -6,7 +6,7 @@ use aya_ebpf::helpers::bpf_probe_read_user;
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
-    MAX_DRAWN_SIZES, MAX_SAMPLED_FUNCTIONS, SampledFunction, ValuePlace, interval_kind, value_place,
+    IntervalWord, MAX_DRAWN_SIZES, MAX_SAMPLED_FUNCTIONS, SampledFunction, ValuePlace, interval_kind, value_place,
 };
 
 use crate::registers::{self, Registers};
@@ -21,8 +21,8 @@ static SAMPLED_FUNCTIONS: Array<SampledFunction, MAX_SAMPLED_FUNCTIONS> = Array:
 #[btf_map]
 static DRAWN_SIZES: LruHashMap<u32, u64, MAX_DRAWN_SIZES> = LruHashMap::new();
 
-/// Largest binary logarithm of a sampling interval.
-const MAX_BINARY_LOGARITHM: u64 = 62;
+/// Largest binary logarithm of a sampling interval. The bits above belong to the level of thinning ([`IntervalWord`]).
+const MAX_BINARY_LOGARITHM: u64 = 55;
 
 /// Block that a target has sampled, without its stack.
 #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ pub struct SampledBlock {
     pub address: u64,
     pub size: u64,
     pub drawn: u64,
-    /// Mean number of bytes between two samples; 0 if the target has weighted the block.
+    /// Sampling interval and level of thinning: an [`IntervalWord`].
     pub interval: u64,
     pub allocator: u32,
 }
@@ -72,6 +72,30 @@ pub fn block(context: &impl EbpfContext, thread: Thread) -> Option<SampledBlock>
     block.filter(|block| block.address != 0)
 }
 
+/// Returns the block that the allocator of a patched process has sampled; `None` if there is none, or if a word cannot be read.
+#[inline(always)]
+pub fn patched_block(context: &impl EbpfContext) -> Option<SampledBlock> {
+    let block = stack_words(registers::of(context), function(context)?);
+    if block.is_none() {
+        loss::count(context, LossReason::PointerUnreadable, 1);
+    }
+    block.filter(|block| block.address != 0)
+}
+
+/// Reads a block from words at distances from the stack pointer. They are in the red zone, which signal handlers leave alone.
+/// The program has no other places, so it needs no choice among the registers.
+#[inline(always)]
+fn stack_words(registers: &Registers, function: &SampledFunction) -> Option<SampledBlock> {
+    let stack_pointer = registers::stack_pointer(registers);
+    let word = |distance: i64| read(stack_pointer.wrapping_add(distance as u64));
+    let address = word(function.address.offset)?;
+    let size = word(function.size.offset)?;
+    let interval = word(function.interval)?;
+    // Without an interval, the record would have the weight of the target.
+    let block = SampledBlock { address, size, drawn: size, interval, allocator: function.allocator };
+    (IntervalWord(interval).bytes() != 0).then_some(block)
+}
+
 /// Returns the address of the block that the target frees; `None` if there is none, or if it cannot be read.
 #[inline(always)]
 pub fn freed(context: &impl EbpfContext, thread: Thread) -> Option<u64> {
@@ -91,7 +115,8 @@ fn values(registers: &Registers, thread: Thread, function: &SampledFunction) -> 
     Some(SampledBlock { address, size, drawn, interval, allocator: function.allocator })
 }
 
-/// Returns the sampling interval; 0 if the target has weighted the block.
+/// Returns the sampling interval; 0 if the target has weighted the block. [`stack_words`] reads the interval of a patched
+/// allocator.
 #[inline(always)]
 fn interval(registers: &Registers, function: &SampledFunction) -> Option<u64> {
     if function.interval_kind == interval_kind::WEIGHTED {

@@ -1,6 +1,7 @@
 //! Facts of a run that are not totals, as rows of a history.
 
 mod go_profiles;
+mod patched;
 mod reclaim;
 mod row;
 mod samplers;
@@ -12,8 +13,8 @@ use std::time::Duration;
 
 use memtrace_model::{
     AccountKeys, AllocatorId, Amount, Bytes, CgroupId, Cost, DebugFileCounts, DebugFileOutcome, EventClass, GroupBy,
-    Metric, ProgramCost, Quantity, RaisedMinSize, RunFacts, Samplers, TagFormat, TagFunctionCalls, TagId, TagName,
-    Tick, TouchWindow, Untraced, WorkingSetMethod,
+    Metric, PatchedProcess, ProgramCost, Quantity, RaisedMinSize, RunFacts, Samplers, TagFormat, TagFunctionCalls,
+    TagId, TagName, Tick, TouchWindow, Untraced, WorkingSetMethod,
 };
 
 pub use self::go_profiles::{GoProfileMoments, main_thread_note, of_changed_go_profiles};
@@ -105,6 +106,7 @@ pub fn of_class(run: &RunFacts) -> Vec<Fact> {
         TagName::Text(name) => text(TAG_NAME, id.0.to_string(), name),
     }));
     facts.extend(samplers::facts(&run.samplers));
+    facts.extend(patched::facts(&run.patched));
     facts.extend(tag_functions::facts(&run.tag_functions));
     facts.extend(of_killed_cgroups(&run.killed_cgroups));
     if run.filtered != Amount::default() {
@@ -235,8 +237,8 @@ impl RecordedFacts {
         notes.collect()
     }
 
-    /// Returns the recorded facts of `class`, except facts that are measured at the end of the run: touches, calls of
-    /// functions that change tags, reclaim and memory of cgroups.
+    /// Returns the recorded facts of `class`, except facts that are measured at the end of the run: patched processes, touches,
+    /// calls of functions that change tags, reclaim and memory of cgroups.
     pub fn of_class(&self, class: EventClass) -> RunFacts {
         let texts = |topic| {
             self.topic(topic).filter_map(|(item, value)| match value {
@@ -278,7 +280,8 @@ impl RecordedFacts {
     pub(crate) fn of_class_at_end(&self, class: EventClass) -> RunFacts {
         let touches = self.touches().filter(|_| Quantity::ColdBytes.is_of(class));
         let tag_functions = if class.probes_allocators() { self.tag_functions() } else { Vec::new() };
-        let facts = RunFacts { touches, tag_functions, ..self.of_class(class) };
+        let patched = if class.probes_allocators() { self.patched() } else { Vec::new() };
+        let facts = RunFacts { touches, tag_functions, patched, ..self.of_class(class) };
         if !class.counts_stalls() {
             return facts;
         }
@@ -299,6 +302,15 @@ impl RecordedFacts {
             }
         }
         samplers
+    }
+
+    fn patched(&self) -> Vec<PatchedProcess> {
+        // Items are sorted as text, and their numbers have leading zeros.
+        let processes = self.topic(patched::TOPIC).filter_map(|(_, value)| match value {
+            FactValue::Text(text) => patched::read(text),
+            FactValue::Number(_) => None,
+        });
+        processes.collect()
     }
 
     /// Returns the moments of Go's own profiles.
@@ -419,9 +431,23 @@ mod tests {
         for interval in [None, Some(Bytes(1024)), Some(Bytes(2048))] {
             samplers.add_of_unknown(Sampler { source: SampleSource::Jemalloc, interval });
         }
+        let patched = |pid, comm: &str, gaps: &[&str]| PatchedProcess {
+            pid: Pid(pid),
+            comm: Comm::from(comm),
+            functions: 4,
+            gaps: gaps.iter().copied().map(String::from).collect(),
+            allocated: Some(Bytes(1 << 33)),
+            exact: true,
+            samples: 70_000,
+            not_inserted: 0,
+            level: 2,
+            stop: Duration::from_micros(450),
+            rewound: 1,
+        };
         let run = RunFacts {
             class: EventClass::Heap,
             samplers,
+            patched: vec![patched(12, "b c", &["memalign: no site", "valloc: no site"]), patched(7, "a", &[])],
             tag_format: Some(TagFormat::Hex),
             tag_functions: vec![
                 function("set=ns::f(int, char)(id=arg0,if=arg1==7)", Some(tested)),
@@ -465,6 +491,8 @@ mod tests {
         assert_eq!((read.run(), read.metric()), (Some(Duration::from_secs(4)), Some(Metric::AllocBytes)));
         assert_eq!((read.of_class_at_end(EventClass::Heap), read.notes()), (run, notes));
         assert_eq!(read.of_class(EventClass::Heap).touches, None, "touches are measured when the run ends");
+        assert!(read.of_class(EventClass::Heap).patched.is_empty(), "the bytes are counted until the run ends");
+        assert!(read.of_class_at_end(EventClass::Fault).patched.is_empty(), "only blocks are sampled so");
         assert_eq!(read.of_class(EventClass::Fault).cost, None, "no cost of this class is recorded");
         assert!(read.of_class(EventClass::Heap).tag_functions.is_empty(), "calls are counted until the run ends");
         assert!(read.of_class_at_end(EventClass::Fault).tag_functions.is_empty(), "only blocks have these tags");

@@ -42,6 +42,7 @@ mod stalls;
 mod tentative_free;
 #[cfg(test)]
 mod tests;
+mod thinning;
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
@@ -49,8 +50,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace_model::{
-    AllocatorId, Amount, Bytes, Event, EventClass, EventKind, ImageEnd, LossReason, Losses, OomKill, OutOfMemory,
-    Owner, Part, Pid, StackKey, TagId, Tick, Tid, TouchedProcesses,
+    AllocatorId, Amount, Bytes, Event, EventClass, EventKind, ImageEnd, ImageId, LossReason, Losses, OomKill,
+    OutOfMemory, Owner, Part, Pid, StackKey, TagId, Tick, Tid, TouchedProcesses,
 };
 
 pub use budget::Settings;
@@ -61,6 +62,7 @@ use heap::{FreeCall, NewBlock};
 use images::Images;
 use own_profile::Reading;
 use stack_totals::StackTotals;
+use thinning::Thinning;
 
 /// Number of events that [`Ledger::apply_all`] loads and applies together. It is larger than the number of entries
 /// that a processor reads in parallel, and small enough that the entries stay in its first-level cache until they
@@ -110,15 +112,15 @@ impl Ledger {
             EventKind::Alloc { address, size, stack, allocator, tag } => {
                 let part = self.part(tid, allocator, tag);
                 if let Some((image, budget)) = self.images.of(pid, EventClass::Heap) {
-                    let new = NewBlock { address, size, sample: None, tid, tick };
+                    let new = NewBlock { address, size, sample: None, level: 0, tid, tick };
                     image.heap.alloc(new, StackKey { stack, part }, budget);
                 }
             }
-            EventKind::SampledAlloc { address, size, ref sample, stack, allocator, tag } => {
+            EventKind::SampledAlloc { address, size, ref sample, thinning, stack, allocator, tag } => {
                 let part = self.part(tid, allocator, tag);
                 if let Some((image, budget)) = self.images.of(pid, EventClass::Heap) {
-                    let new = NewBlock { address, size, sample: Some(sample.as_ref()), tid, tick };
-                    image.heap.alloc(new, StackKey { stack, part }, budget);
+                    let new = NewBlock { address, size, sample: Some(sample.as_ref()), level: thinning, tid, tick };
+                    image.heap.alloc_sampled(new, StackKey { stack, part }, budget);
                 }
             }
             EventKind::SampledFree { address } => {
@@ -160,7 +162,9 @@ impl Ledger {
             EventKind::Fault { page, touch, stack } => {
                 let part = self.part(tid, AllocatorId::UNKNOWN, TagId::UNTAGGED);
                 let main = self.images.memory_pid(pid);
-                if let Some((image, budget)) = self.images.of(pid, EventClass::Fault) {
+                if let Some((image, budget)) = self.images.of(pid, EventClass::Fault)
+                    && !image.leaves_out_pages
+                {
                     image.pages.get_or_insert_default().touch(main, page, touch, StackKey { stack, part }, budget);
                 }
             }
@@ -258,6 +262,17 @@ impl Ledger {
     /// Sets the sum of the blocks that the BPF programs have dropped since the demotion of a process.
     pub(crate) fn set_dropped(&mut self, demoted: Demoted, sum: Amount) {
         self.images.set_dropped(demoted, sum);
+    }
+
+    /// Thins the samples of an image to a level that its process has reached. `salt`: salt of the hashes of the process. Does
+    /// nothing if the image has ended.
+    pub(crate) fn thin(&mut self, image: ImageId, level: u8, salt: u64) {
+        self.images.thin(image, Thinning::new(level, salt));
+    }
+
+    /// Removes the touched pages of an image, and ignores its later page faults. Does nothing if the image has ended.
+    pub(crate) fn leave_out_pages(&mut self, image: ImageId) {
+        self.images.leave_out_pages(image);
     }
 
     /// Adds losses of records that did not become events.

@@ -210,6 +210,30 @@ impl Shards {
         }
     }
 
+    /// Thins the samples of an image to a level that its patched process has reached: each block that was sampled at a lower level
+    /// stays with the probability 1/2 for each level since, and then stands for twice as much. `salt`: salt of the hashes by which
+    /// the process decides. Each shard treats later samples at lower levels in the same way, so the levels of an image must
+    /// increase, and it must keep its salt.
+    ///
+    /// The level 0 states that the process was patched just now. From then on, each shard thins the earlier samples as soon as it
+    /// receives a sample at a higher level. If the process was demoted before, the minimum size of its blocks does not apply to
+    /// samples.
+    pub fn thin(&self, image: ImageId, level: u8, salt: u64) {
+        for shard in &self.shards {
+            // Sending fails if the shard panicked. `finish` reports the panic.
+            let _ = shard.commands.send(Command::Thin { image, level, salt });
+        }
+    }
+
+    /// Removes the touched pages of an image from its totals, and ignores its later page faults, because its allocations are
+    /// sampled instead. Does nothing if the image has ended.
+    pub fn leave_out_pages(&self, image: ImageId) {
+        for shard in &self.shards {
+            // Sending fails if the shard panicked. `finish` reports the panic.
+            let _ = shard.commands.send(Command::LeaveOutPages(image));
+        }
+    }
+
     /// Applies the events of a reading of the heap profile that a target keeps. All readings of a pid go to the same shard, which
     /// applies them as soon as its source is empty. So the records from before this call are usually applied first. If the end
     /// of the image before was not applied yet, the reading waits for it. If the image has ended, the reading is a loss.

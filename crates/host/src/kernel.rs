@@ -37,6 +37,7 @@ mod reclaim;
 mod removed_cgroups;
 mod rings;
 mod sampled;
+mod sampled_processes;
 mod settings;
 mod size_filter;
 pub mod stack_copies;

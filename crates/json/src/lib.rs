@@ -34,7 +34,9 @@ pub use explain::{
 };
 pub use go_totals::GoTotals;
 pub use numbers::{Blocks, Histograms, KernelCounts, NumberMut, Numbers, ResidentMemory};
-pub use process::{Demotion, GroupRuns, Process, ResidentSet, Run, Sampler, Untraced, UntracedMemory, UntracedProcess};
+pub use process::{
+    Demotion, GroupRuns, PatchedProcess, Process, ResidentSet, Run, Sampler, Untraced, UntracedMemory, UntracedProcess,
+};
 pub use reclaim::{
     Cgroup, CgroupMemory, Effort, KernelThread, LatencyClass, MachineReclaim, OomKill, OrderStalls, StallPressure,
     Stalls, Vmstat,

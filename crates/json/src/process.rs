@@ -123,10 +123,39 @@ pub struct Process<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Sampler<'a> {
     /// `go`: the heap profile of Go's runtime. `tcmalloc` and `jemalloc`: the samplers of these allocators. `otel_memory`
-    /// and `ddheap`: USDT probes of libraries.
+    /// and `ddheap`: USDT probes of libraries. `patched`: the allocator of the process, which memtrace has patched.
     pub source: Text<'a>,
     /// Mean number of allocated bytes for each sample; `null` if it is not known.
     pub interval_bytes: Option<u64>,
+}
+
+/// Process whose allocator was patched to take samples.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PatchedProcess<'a> {
+    /// Process id in the root pid namespace.
+    pub pid: u32,
+    /// Short name.
+    pub comm: Text<'a>,
+    /// Number of patched functions.
+    pub functions: u16,
+    /// Functions of the allocator that are not patched, each with the reason. Their blocks are missing.
+    pub gaps: Vec<Text<'a>>,
+    /// Bytes that the patched functions have allocated in the trace; `null` if they are not known.
+    pub allocated_bytes: Option<u64>,
+    /// True if `allocated_bytes` is exact, false if it is an estimate.
+    pub exact: bool,
+    /// Number of samples that the process has taken.
+    pub samples: u64,
+    /// Number of samples that were lost because the table of sampled blocks was full. The losses have them as
+    /// `patched_table_full`, at most 65,536 of each process, which can state any number.
+    pub not_inserted: u64,
+    /// Number of times that the table of sampled blocks was full. Each time, half of the samples in it were left out, and the
+    /// others stand for twice as much since.
+    pub level: u8,
+    /// Longest stop of the process: of all its threads, or of the main thread while it maps the stub.
+    pub stop_s: f64,
+    /// Number of system calls that the stops have restarted with their whole timeout.
+    pub restarted_calls: u32,
 }
 
 /// RSS of a process, as the kernel counts it.
@@ -211,7 +240,7 @@ pub struct Run<'a> {
 /// Processes that are not traced.
 ///
 /// Every process in scope is either traced or counted here. Only `heap` needs an allocator. `map` leaves out
-/// processes only for the reason `architecture`, and the other event classes leave out none.
+/// processes only for the reason `architecture`, `fault` only for the reason `sampled`, and `reclaim` leaves out none.
 ///
 /// A process that has ended is in scope if it matched the selection at its end. If its end was lost, the user and the
 /// cgroup that were read last count. `--exe` does not list a process that ended before memtrace could open its
@@ -231,6 +260,8 @@ pub struct Run<'a> {
 /// | `unsupported_allocator` | The allocator has no functions that can be probed. |
 /// | `damaged` | A mapped file, which may be the allocator, is damaged. |
 /// | `not_attached` | The probes could not be attached, or could hold up the machine, because a user serves the file by FUSE, or a process holds the lock of its memory map. |
+/// | `not_patched` | Blocks are sampled, and the process neither is patched nor takes samples of its own. |
+/// | `sampled` | Only with `fault`: the blocks of the process are sampled, so its page faults are left out. |
 /// | `unreadable` | The process or its files cannot be read: no permission, or too many open files. |
 /// | `ended` | The process ended before its files could be read. |
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

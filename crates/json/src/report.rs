@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Activity, Blocks, Cgroup, Frame, Histograms, KernelCounts, MachineReclaim, Numbers, Object, OomKill, Process,
-    Sampler, Stack, TagFunction, Text, Tool, Untraced, is_zero,
+    Activity, Blocks, Cgroup, Frame, Histograms, KernelCounts, MachineReclaim, Numbers, Object, OomKill,
+    PatchedProcess, Process, Sampler, Stack, TagFunction, Text, Tool, Untraced, is_zero,
 };
 
 /// `memtrace … -o FILE.json` writes this object.
@@ -85,6 +85,10 @@ pub struct Report<
     /// Different samplers of all processes: the sources of sampled blocks. Empty if all numbers are exact.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samplers: Vec<Sampler<'a>>,
+    /// Only at the end of the trace, with `--allow-patching`: processes whose allocator was patched to take samples. Not in a report
+    /// of the changes between two moments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub patched_processes: Vec<PatchedProcess<'a>>,
     /// Only with `heap`, if a traced process runs at the end: sentences about the RSS, the part of it that the live blocks
     /// explain, and the command that shows the rest.
     #[serde(skip_serializing_if = "Option::is_none")]

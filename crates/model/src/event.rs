@@ -42,6 +42,8 @@ pub enum EventKind {
         size: Bytes,
         /// Bytes and blocks that the block stands for. They are boxed, as stacks are.
         sample: Box<Sample>,
+        /// Level of thinning at the sample ([`is_thinned`](crate::is_thinned)); 0 for all samplers but that of a patched process.
+        thinning: u8,
         /// Stack of the call.
         stack: StackId,
         /// Allocator that returned the block.

@@ -81,7 +81,7 @@ pub use reclaim::{
     Pressure, PressureTime, ReclaimActivity, ReclaimKind, Stall, StallKey, StallStats, StallTotals, Stalled,
     VmCounters,
 };
-pub use run_facts::{RaisedMinSize, RunFacts};
+pub use run_facts::{PatchedProcess, RaisedMinSize, RunFacts};
 pub use sample::{ProfileChange, Sample, SampleSum};
 pub use sample_source::{SampleSource, Sampler, Samplers};
 pub use selection_explanation::{
@@ -127,3 +127,6 @@ pub use memtrace_common::wire::{
 
 /// The sample of pages, which the BPF programs choose.
 pub use memtrace_common::wire::is_sampled;
+
+/// Samples of blocks that patched processes leave out.
+pub use memtrace_common::thinning::{MAX_THINNING, is_thinned};

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Activity, AllocatorId, Amount, Bytes, CgroupId, Cost, DebugFileCounts, EventClass, MachineReclaim, MemcgMemory,
-    MemoryTimeline, Samplers, TagFormat, TagFunctionCalls, TagId, TagName, TouchWindow, Untraced, format,
+    Activity, AllocatorId, Amount, Bytes, CgroupId, Comm, Cost, DebugFileCounts, EventClass, MachineReclaim,
+    MemcgMemory, MemoryTimeline, Pid, Samplers, TagFormat, TagFunctionCalls, TagId, TagName, TouchWindow, Untraced,
+    format,
 };
 
 /// Facts of a run for the profile of one event class.
@@ -35,6 +36,8 @@ pub struct RunFacts {
     pub activity: Option<Arc<Activity>>,
     /// Samplers of the targets with blocks in the profile. The numbers of these blocks are estimates.
     pub samplers: Samplers,
+    /// Processes whose allocator was patched to take samples. Only a profile at the end of the run has them.
+    pub patched: Vec<PatchedProcess>,
     /// Names of allocators, if blocks are grouped by them.
     pub allocators: BTreeMap<AllocatorId, String>,
     /// Names of tags that processes have set, if blocks are grouped by them.
@@ -66,6 +69,34 @@ pub struct RunFacts {
     pub debug_files: Option<DebugFileCounts>,
     /// Cost of tracing; `None` before the end of the trace.
     pub cost: Option<Cost>,
+}
+
+/// Process whose allocator was patched to take samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PatchedProcess {
+    /// Process id.
+    pub pid: Pid,
+    /// Short name of the process.
+    pub comm: Comm,
+    /// Number of patched functions.
+    pub functions: u16,
+    /// Functions of the allocator that are not patched, each with the reason. Their blocks are missing. Processes of the same
+    /// program share the list.
+    pub gaps: Arc<[String]>,
+    /// Bytes that the patched functions have allocated in the trace, if known.
+    pub allocated: Option<Bytes>,
+    /// True if `allocated` is exact, false if it is an estimate.
+    pub exact: bool,
+    /// Number of samples that the process has taken.
+    pub samples: u64,
+    /// Number of samples that found the table of sampled blocks full at the highest level of thinning.
+    pub not_inserted: u64,
+    /// Level of thinning at the end.
+    pub level: u8,
+    /// Longest stop of the process: of all its threads, or of the main thread while it maps the stub.
+    pub stop: Duration,
+    /// Number of system calls that the stops have restarted with their whole timeout.
+    pub rewound: u32,
 }
 
 /// Minimum size of recorded allocations that was raised during a trace.

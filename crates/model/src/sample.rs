@@ -22,11 +22,14 @@ pub struct Sample {
 
 /// Largest number of blocks that a sample stands for. A target chooses the weights of its samples, and the sum of less than
 /// 2^32 live samples does not wrap to zero.
-const MOST_BLOCKS: f64 = (1_u64 << 32) as f64;
+const MOST_BLOCKS: u64 = 1 << 32;
 
 /// Largest variance of a sample: the sum of 2^31 such variances is correct. Up to an interval of 2^31 bytes, no variance of
 /// bytes is larger.
-const MOST_VARIANCE: f64 = (1_u64 << 63) as f64;
+const MOST_VARIANCE: u64 = 1 << 63;
+
+/// Largest number of bytes that a sample stands for.
+const MOST_BYTES: u64 = (1 << 56) - 1;
 
 /// Numbers of a sample before they are rounded.
 #[derive(Clone, Copy, Debug)]
@@ -93,12 +96,12 @@ impl Estimate {
     /// that such a block is not sampled.
     fn new(samples: u64, bytes: f64, count: f64, missed: f64) -> Self {
         let samples = samples as f64;
-        let count = count.min(MOST_BLOCKS);
+        let count = count.min(MOST_BLOCKS as f64);
         Self {
             bytes: samples * bytes,
             count: samples * count,
-            bytes_variance: samples * (bytes * bytes * missed).min(MOST_VARIANCE),
-            count_variance: samples * (count * count * missed).min(MOST_VARIANCE),
+            bytes_variance: samples * (bytes * bytes * missed).min(MOST_VARIANCE as f64),
+            count_variance: samples * (count * count * missed).min(MOST_VARIANCE as f64),
         }
     }
 
@@ -137,6 +140,30 @@ impl Sample {
     #[must_use]
     pub fn of_weighted(size: Bytes, weighted: Bytes, key: u64) -> Self {
         Estimate::of_weighted(size, weighted).rounded(key)
+    }
+
+    /// Returns the sample of a block of `size` bytes that is kept with half of the probability: it stands for twice as much.
+    ///
+    /// A block with the value y (its bytes, or 1) that is sampled with the probability p has the weight w = y/p and the variance
+    /// V = y²(1 - p)/p². With p/2 in place of p, the weight is 2w, and the variance is y²(1 - p/2)/(p/2)² = 4V + 2y²/p =
+    /// 4V + 2wy. Both are linear in w and V, so they are right on average if w was rounded at random: the variance of the
+    /// rounding is a part of V, and becomes four times as large, too.
+    #[must_use]
+    pub fn halved(&self, size: Bytes) -> Self {
+        let Self { amount: Amount { bytes, count }, bytes_variance, count_variance } = *self;
+        // No target can choose amounts and variances that overflow a sum.
+        let variance = |before: u128, weight: u64, value: u64| {
+            let more = (2 * u128::from(weight)).saturating_mul(u128::from(value));
+            before.saturating_mul(4).saturating_add(more).min(u128::from(MOST_VARIANCE))
+        };
+        Self {
+            amount: Amount {
+                bytes: Bytes(bytes.0.saturating_mul(2).min(MOST_BYTES)),
+                count: count.saturating_mul(2).min(MOST_BLOCKS),
+            },
+            bytes_variance: variance(bytes_variance, bytes.0, size.0),
+            count_variance: variance(count_variance, count, 1),
+        }
     }
 
     /// Returns the spread of this single sample.
@@ -268,6 +295,33 @@ mod tests {
     }
 
     #[test]
+    fn a_halved_sample_has_the_variance_of_half_the_probability() {
+        // A block of 64 bytes is sampled with the probability 1/8, and stays with 1/2: one in sixteen is sampled. The variances
+        // are 1024² * 15/16 and 16² * 15/16. With 1/32, they are 2048² * 31/32 and 32² * 31/32.
+        let sample = Sample::of_weighted(Bytes(64), Bytes(512), 7);
+        let halved = sample.halved(Bytes(64));
+        assert_eq!(halved, Sample { amount: amount(1024, 16), bytes_variance: 983_040, count_variance: 240 });
+        assert_eq!(halved, Sample::of_weighted(Bytes(64), Bytes(1024), 7));
+        let twice = halved.halved(Bytes(64));
+        assert_eq!(twice, Sample { amount: amount(2048, 32), bytes_variance: 4_063_232, count_variance: 992 });
+        // An exact block that stays with 1/2 stands for two: the variances are 200² / 2 and 2² / 2.
+        let exact = Sample { amount: amount(100, 1), bytes_variance: 0, count_variance: 0 };
+        assert_eq!(
+            exact.halved(Bytes(100)),
+            Sample { amount: amount(200, 2), bytes_variance: 20_000, count_variance: 2 }
+        );
+    }
+
+    #[test]
+    fn impossible_samples_are_limited_when_they_are_halved() {
+        let most = Sample { amount: amount(u64::MAX, u64::MAX), bytes_variance: u128::MAX, count_variance: u128::MAX };
+        let limit = Sample { amount: amount((1 << 56) - 1, 1 << 32), bytes_variance: 1 << 63, count_variance: 1 << 63 };
+        assert_eq!(most.halved(Bytes(u64::MAX)), limit);
+        let one_in_two = Sample::of_weighted(Bytes(1), Bytes(2), 1);
+        assert_eq!((0..255).fold(one_in_two, |sample, _| sample.halved(Bytes(1))), limit);
+    }
+
+    #[test]
     fn the_variance_of_many_impossible_samples_is_correct() {
         let spread = Sample::of_weighted(Bytes(1), Bytes(1 << 56), 1).spread();
         let mut sum = Quantities::ZERO.with_spreads(spread, spread);
@@ -327,6 +381,57 @@ mod tests {
         for (error, square) in errors.into_iter().zip(squares) {
             let (mean, square) = (error / RUNS as f64, square / RUNS as f64);
             assert!(mean.abs() < 0.2 && (0.75..1.25).contains(&square), "{mean} {square}");
+        }
+    }
+
+    #[test]
+    fn thinned_estimates_have_the_stated_variance() {
+        const SALTS: u64 = 100_000;
+        // Sizes of blocks, each with the level at its sample. All are thinned to the level 2.
+        const BLOCKS: [(u64, u8); 5] = [(100, 0), (300, 0), (500, 1), (700, 1), (900, 1)];
+        const INTERVAL: u64 = 500;
+        let probability = |size: u64| 1.0 - (-(size as f64) / INTERVAL as f64).exp();
+        let (mut sums, mut squares, mut stated) = ([0.0; 2], [0.0; 2], [0.0; 2]);
+        for salt in 0..SALTS {
+            let mut sum = [0; 2];
+            for (nth, (size, level)) in (0..).zip(BLOCKS) {
+                let number = salt * 5 + nth;
+                let is_left_out = crate::is_thinned((nth + 1) << 10, rounding_key(AbsAddr(salt), Tick(1)), level, 2);
+                if random(number) >= probability(size) || is_left_out {
+                    continue;
+                }
+                let key = rounding_key(AbsAddr(number << 4), Tick(7));
+                let sample = Sample::of_poisson(Bytes(size), Bytes(INTERVAL), key);
+                let thinned = (level..2).fold(sample, |sample, _| sample.halved(Bytes(size)));
+                sum[0] += thinned.amount.bytes.0;
+                sum[1] += thinned.amount.count;
+                stated[0] += thinned.bytes_variance as f64;
+                stated[1] += thinned.count_variance as f64;
+            }
+            for (index, sum) in sum.into_iter().enumerate() {
+                sums[index] += sum as f64;
+                squares[index] += (sum * sum) as f64;
+            }
+        }
+        let (mut expected, mut variances) = ([0.0; 2], [0.0; 2]);
+        for (size, level) in BLOCKS {
+            let (sampled, doubled) = (probability(size), f64::from(1_u32 << (2 - level)));
+            for (index, value) in [size as f64, 1.0].into_iter().enumerate() {
+                let fraction = (value / sampled).fract();
+                // The rounding of a weight is doubled with it, and counts if the block stays.
+                let rounding = sampled * doubled * fraction * (1.0 - fraction);
+                let stays = sampled / doubled;
+                expected[index] += value;
+                variances[index] += value * value * (1.0 - stays) / stays + rounding;
+            }
+        }
+        for (index, true_variance) in variances.into_iter().enumerate() {
+            let [mean, square, stated] = [sums[index], squares[index], stated[index]].map(|sum| sum / SALTS as f64);
+            let error = (true_variance / SALTS as f64).sqrt();
+            assert!((mean - expected[index]).abs() < 4.0 * error, "{mean}, not {} ± {error}", expected[index]);
+            // The standard deviations of these ratios are about 0.01.
+            let ratios = [stated, square - mean * mean].map(|variance| variance / true_variance);
+            assert!(ratios.iter().all(|ratio| (0.96..1.04).contains(ratio)), "{ratios:?}");
         }
     }
 

@@ -16,7 +16,7 @@ const MOST_ENDED: usize = 500;
 /// samplers are known without their interval.
 const MAX_SAMPLERS: usize = 100;
 
-/// Source of sampled blocks: a sampler that the target has.
+/// Source of sampled blocks: a sampler that the target has, or has got from memtrace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SampleSource {
     /// The heap profile that the runtime of Go keeps in the target's memory.
@@ -29,11 +29,13 @@ pub enum SampleSource {
     OtelMemory,
     /// The USDT probes `ddheap` of a library.
     DdHeap,
+    /// The allocator of the process, which memtrace has patched.
+    Patched,
 }
 
 impl SampleSource {
     /// Every source, ordered as in reports.
-    const ALL: [Self; 5] = [Self::Go, Self::Tcmalloc, Self::Jemalloc, Self::OtelMemory, Self::DdHeap];
+    const ALL: [Self; 6] = [Self::Go, Self::Tcmalloc, Self::Jemalloc, Self::OtelMemory, Self::DdHeap, Self::Patched];
 
     /// Returns the name in JSON and in recordings.
     #[must_use]
@@ -44,6 +46,7 @@ impl SampleSource {
             Self::Jemalloc => "jemalloc",
             Self::OtelMemory => "otel_memory",
             Self::DdHeap => "ddheap",
+            Self::Patched => "patched",
         }
     }
 
@@ -61,6 +64,7 @@ impl SampleSource {
             Self::Jemalloc => "jemalloc's own samples",
             Self::OtelMemory => "samples of the otel_memory probes",
             Self::DdHeap => "samples of the ddheap probes",
+            Self::Patched => "samples of its patched allocator",
         }
     }
 }
@@ -203,6 +207,8 @@ mod tests {
         assert_eq!(odd.to_string(), "Go's own profile, one sample each 976.56 KiB");
         let otel = Sampler { source: SampleSource::OtelMemory, interval: None };
         assert_eq!(otel.to_string(), "samples of the otel_memory probes");
+        let patched = Sampler { source: SampleSource::Patched, interval: Some(Bytes(64 << 10)) };
+        assert_eq!(patched.to_string(), "samples of its patched allocator, one sample each 64 KiB");
         for source in SampleSource::ALL {
             assert_eq!(SampleSource::from_name(source.name()), Some(source));
         }

@@ -66,6 +66,10 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         repeated_frees: profile.repeated_frees(),
         unmatched_samples: profile.unmatched_samples(),
         samplers: profile.run.samplers.all().map(processes::sampler).collect(),
+        patched_processes: match profile.run.window {
+            None => profile.run.patched.iter().map(processes::patched).collect(),
+            Some(_) => Vec::new(),
+        },
         peak_bytes: peak.map(|peak| peak.0),
         peak_bytes_low,
         peak_bytes_high,

@@ -1,8 +1,9 @@
 //! Sentences about the samplers of targets, which are the sources of estimates.
 
 use memtrace_model::format as number;
-use memtrace_model::{Bytes, ProcessProfile, Profile, Runtime, SampleSource, Sampler, Samplers};
+use memtrace_model::{Bytes, PatchedProcess, ProcessProfile, Profile, Runtime, SampleSource, Sampler, Samplers, plain};
 
+use crate::escape;
 use crate::estimate::{self, SampledPart};
 
 /// Maximum number of samplers in a phrase.
@@ -12,8 +13,11 @@ const SHOWN: usize = 3;
 const GROWTH: &str =
     " Go's own profile does not tell when a block was allocated: the growth of a stack is its net growth.";
 
-/// Maximum number of processes in a note.
+/// Maximum number of processes in a note, and of patched processes with a sentence.
 const PROCESSES: usize = 5;
+
+/// Maximum number of functions that are not patched in a sentence.
+const GAPS: usize = 8;
 
 /// Returns a phrase with the samplers, and with the number of their processes if there are several processes: `Go's own
 /// profile, one sample each 512 KiB (2 processes)`. Returns `None` if all blocks are exact.
@@ -75,6 +79,41 @@ pub(super) fn legend(profile: &Profile) -> Option<String> {
     sources(profile).map(|sources| format!("Estimates: {sources}.{}", most_without_samples(profile)))
 }
 
+/// Returns a sentence for each process whose allocator was patched, the one with the most samples first. Returns none in a window
+/// of a recording, because the numbers are those of the whole trace.
+pub(super) fn patched(profile: &Profile) -> Vec<String> {
+    if profile.run.window.is_some() {
+        return Vec::new();
+    }
+    let mut processes: Vec<_> = profile.run.patched.iter().collect();
+    processes.sort_by_key(|process| std::cmp::Reverse(process.samples));
+    let others = processes.len().saturating_sub(PROCESSES);
+    let rest = (others > 0).then(|| format!("Patched: {}.", number::counted(others as u64, "other", "others")));
+    processes.into_iter().take(PROCESSES).map(patched_process).chain(rest).collect()
+}
+
+/// Returns a sentence: `Patched: redis-server (4711): 6 functions, 12.30 GiB allocated, 120,334 samples, stopped for 300 µs.`
+fn patched_process(process: &PatchedProcess) -> String {
+    let functions = number::counted(process.functions.into(), "function", "functions");
+    let about = if process.exact { "" } else { "about " };
+    let allocated = process.allocated.map(|bytes| format!("{about}{bytes} allocated"));
+    let samples = number::counted(process.samples, "sample", "samples");
+    let times = number::counted(process.level.into(), "time", "times");
+    let full = (process.level > 0).then(|| format!("their table was full {times}"));
+    let stopped = format!("stopped for {}", number::short(process.stop));
+    let calls = number::counted(process.rewound.into(), "system call", "system calls");
+    let restarted = (process.rewound > 0).then(|| format!("{calls} restarted"));
+    let parts: Vec<_> =
+        [Some(functions), allocated, Some(samples), full, Some(stopped), restarted].into_iter().flatten().collect();
+    let gaps = process.gaps.iter().map(|gap| plain(gap).into_owned());
+    let missing = match process.gaps.is_empty() {
+        true => String::new(),
+        false => format!(" Not sampled: {}.", number::limited_list(gaps, GAPS)),
+    };
+    let name = escape::visible(process.comm.raw());
+    format!("Patched: {name} ({}): {}.{missing}", process.pid, parts.join(", "))
+}
+
 /// Returns a note for tables of accounts, which have no errors: the processes whose numbers are estimates. Returns `None` if
 /// no process has a sampler.
 #[must_use]
@@ -100,7 +139,9 @@ fn most_without_samples(profile: &Profile) -> String {
 
 #[cfg(test)]
 mod tests {
-    use memtrace_model::{Pid, ProcessProfile, RunFacts};
+    use std::time::Duration;
+
+    use memtrace_model::{Comm, Pid, ProcessProfile, RunFacts};
 
     use super::*;
 
@@ -151,6 +192,62 @@ mod tests {
         let expected = "the numbers of these processes, and sums with them, are estimates without errors: 1, 2, 3, 4, \
              5, 2 more (Go's own profile, one sample each 512 KiB); 9 (jemalloc's own samples)";
         assert_eq!(account_note(&profile(&samplers, 9).run.samplers).as_deref(), Some(expected));
+    }
+
+    /// Returns the facts about a patched process with this number of samples.
+    fn patched_server(samples: u64) -> PatchedProcess {
+        PatchedProcess {
+            pid: Pid(4711),
+            comm: Comm::from("redis-server"),
+            functions: 6,
+            gaps: [].into(),
+            allocated: Some(Bytes(3 << 30)),
+            exact: true,
+            samples,
+            not_inserted: 0,
+            level: 0,
+            stop: Duration::from_micros(310),
+            rewound: 0,
+        }
+    }
+
+    fn with_patched(patched: Vec<PatchedProcess>) -> Profile {
+        Profile { run: RunFacts { patched, ..RunFacts::default() }, ..Profile::default() }
+    }
+
+    #[test]
+    fn patched_processes_have_sentences() {
+        let plain = patched_server(120_334);
+        let all = PatchedProcess {
+            pid: Pid(9),
+            comm: Comm::from("bad\n\u{1b}[2J"),
+            functions: 1,
+            gaps: [String::from("xallocx: it resizes blocks in place"), String::from("valloc\u{7}: no site")].into(),
+            exact: false,
+            level: 3,
+            rewound: 1,
+            ..patched_server(1)
+        };
+        let unknown = PatchedProcess { allocated: None, ..patched_server(0) };
+        let expected = [
+            "Patched: redis-server (4711): 6 functions, 3.00 GiB allocated, 120,334 samples, stopped for 310 µs.",
+            "Patched: bad \u{fffd}[2J (9): 1 function, about 3.00 GiB allocated, 1 sample, their table was full 3 \
+             times, stopped for 310 µs, 1 system call restarted. Not sampled: xallocx: it resizes blocks in place, \
+             valloc\u{fffd}: no site.",
+            "Patched: redis-server (4711): 6 functions, 0 samples, stopped for 310 µs.",
+        ];
+        assert_eq!(patched(&with_patched(vec![unknown, plain, all])), expected);
+    }
+
+    #[test]
+    fn many_patched_processes_are_counted() {
+        let mut profile = with_patched((0..7).map(patched_server).collect());
+        let sentences = patched(&profile);
+        assert_eq!(sentences.len(), 6);
+        assert!(sentences[0].contains("6 samples") && sentences[4].contains("2 samples"), "{sentences:?}");
+        assert_eq!(sentences[5], "Patched: 2 others.");
+        profile.run.window = Some(Duration::ZERO..Duration::from_secs(1));
+        assert_eq!(patched(&profile), [""; 0]);
     }
 
     #[test]

@@ -111,6 +111,18 @@ pub const MAX_FILTERS: usize = 1024;
 /// Maximum number of processes with a [`Decision`].
 pub const MAX_DECISIONS: usize = 1 << 16;
 
+/// Maximum number of processes in the BPF map of processes with sampled allocations. The page faults of further processes are
+/// recorded, and user space ignores them.
+pub const MAX_SAMPLED_PROCESSES: usize = 1 << 13;
+
+/// Values in the map of processes whose allocations are sampled.
+pub mod sampled_process {
+    /// A child of the process is not sampled until user space adds it.
+    pub const ALONE: u32 = 1;
+    /// A child of the process is sampled too, because it has a copy of the code that takes the samples.
+    pub const WITH_CHILDREN: u32 = 2;
+}
+
 const _: () = {
     assert!(size_of::<FilterKey>() == 24);
     assert!(size_of::<Decision>() == 16);

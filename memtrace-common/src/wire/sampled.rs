@@ -25,12 +25,33 @@ pub struct SampledAllocRecord {
     /// Size in bytes for which the sampler has drawn the block. If `interval` is 0: number of bytes that the block stands
     /// for.
     pub drawn: u64,
-    /// Mean number of bytes between two samples; 0 if the target has weighted the block.
+    /// Sampling interval and level of thinning: an [`IntervalWord`].
     pub interval: u64,
     /// Id that user space gave the allocator; 0 if it is not known.
     pub allocator: u32,
     /// Padding: zero.
     pub reserved: u32,
+}
+
+/// Sampling interval of a block, with the level of thinning at its sample in the upper bits ([`crate::thinning`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IntervalWord(pub u64);
+
+impl IntervalWord {
+    const SHIFT: u32 = 56;
+
+    /// Returns the mean number of bytes between two samples; 0 if the target has weighted the block.
+    #[inline(always)]
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.0 & ((1 << Self::SHIFT) - 1)
+    }
+
+    /// Returns the level of thinning; 0 if the process is not patched.
+    #[must_use]
+    pub const fn level(self) -> u8 {
+        (self.0 >> Self::SHIFT) as u8
+    }
 }
 
 /// Place of a value when a function or a USDT probe is hit.
@@ -84,6 +105,8 @@ pub mod interval_kind {
     pub const BYTES: u32 = 1;
     /// A variable has the binary logarithm of the interval.
     pub const BINARY_LOGARITHM: u32 = 2;
+    /// A word on the stack has the interval and the level of thinning, as an [`IntervalWord`](super::IntervalWord).
+    pub const STACK: u32 = 3;
 }
 
 /// Function or USDT probe that reports samples. User space writes it before it attaches the probe.
@@ -100,7 +123,8 @@ pub struct SampledFunction {
     pub extra: u32,
     /// Kind of the sampling interval: a constant of [`interval_kind`].
     pub interval_kind: u32,
-    /// Bytes from the probed instruction to the variable with the sampling interval.
+    /// Bytes from the probed instruction to the variable with the sampling interval; for [`interval_kind::STACK`], from the stack
+    /// pointer to the word with it.
     pub interval: i64,
     /// Bytes from the probed instruction to the list of sampled blocks. Calls with another list as their first argument report no
     /// sample; 0 if all calls report one.
@@ -142,6 +166,14 @@ mod tests {
         assert_eq!(value(32, 1, 0x1234_5678_7fff_fffe), 0x7fff_fffe);
         assert_eq!(value(16, 0, 0xabcd), 0xabcd);
         assert_eq!(value(8, 1, 0x1280), 0xffff_ffff_ffff_ff80);
+    }
+
+    #[test]
+    fn interval_words_have_a_level_in_the_upper_byte() {
+        let word = IntervalWord(0x0f00_0000_0008_0000);
+        assert_eq!((word.bytes(), word.level()), (512 << 10, 15));
+        let most = IntervalWord(u64::MAX);
+        assert_eq!((most.bytes(), most.level()), ((1 << 56) - 1, 255));
     }
 
     #[test]

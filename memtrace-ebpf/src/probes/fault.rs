@@ -13,7 +13,7 @@ use crate::limits::KERNEL_ADDRESSES;
 use crate::origin::Interrupted;
 use crate::settings::{self, field};
 use crate::thread::Thread;
-use crate::{address_space, emit, gate, kernel, stack};
+use crate::{address_space, emit, gate, kernel, sampled_processes, stack};
 
 /// Bits of the error code that records keep. `X86_PF_PROT` and `X86_PF_WRITE` (arch/x86/include/asm/trap_pf.h) have the same
 /// values as the flags in [`fault`].
@@ -58,7 +58,7 @@ fn page_fault_major(context: PerfEventContext) -> u32 {
     let address = unsafe { (*context.ctx).addr };
     let thread = Thread::current();
     let page = page_of(address);
-    if is_in_sample(thread, page) && gate::is_open_for_current() {
+    if is_in_sample(thread, page) && is_recorded(thread) {
         emit::major_fault(&context, thread, page);
     }
     0
@@ -69,7 +69,7 @@ fn record(context: &impl EbpfContext, address: u64, error_code: u64, origin: imp
     let thread = Thread::current();
     let page = page_of(address);
     // The page sample is checked first, because it excludes most faults.
-    if !is_in_sample(thread, page) || !gate::is_open_for_current() {
+    if !is_in_sample(thread, page) || !is_recorded(thread) {
         return;
     }
     let ring = emit::ring_for_memory(thread);
@@ -81,6 +81,12 @@ fn record(context: &impl EbpfContext, address: u64, error_code: u64, origin: imp
 #[inline(always)]
 fn is_in_sample(thread: Thread, page: u64) -> bool {
     is_sampled(address_space::main_process(thread.pid), page, settings::page_sample())
+}
+
+/// Returns true if page faults of the current thread, `thread`, are recorded now.
+#[inline(always)]
+fn is_recorded(thread: Thread) -> bool {
+    gate::is_open_for_current() && !sampled_processes::contains(thread.pid)
 }
 
 /// Returns true if the kernel does not handle the fault (`faulthandler_disabled`, include/linux/uaccess.h). The

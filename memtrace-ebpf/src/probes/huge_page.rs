@@ -14,7 +14,7 @@ use crate::limits::BPF_NOEXIST;
 use crate::origin::Interrupted;
 use crate::settings::field;
 use crate::thread::{Thread, since_start};
-use crate::{address_space, emit, gate, kernel, stack};
+use crate::{address_space, emit, gate, kernel, sampled_processes, stack};
 
 /// Flag of `vm_fault.flags`: the access is a write (`FAULT_FLAG_WRITE`, include/linux/mm_types.h).
 const FAULT_FLAG_WRITE: u32 = 1 << 0;
@@ -126,6 +126,9 @@ fn is_first(thread: Thread, page: u64, begin: Option<u64>) -> bool {
 
 #[inline(always)]
 fn record(context: &FExitContext, thread: Thread, page_and_flags: u64) {
+    if sampled_processes::contains(thread.pid) {
+        return;
+    }
     let ring = emit::ring_for_memory(thread);
     let stack = stack::take(context, &Interrupted::current(), thread, ring);
     emit::fault(context, ring, thread, page_and_flags, stack);

@@ -10,8 +10,8 @@ use crate::settings::field;
 use crate::thread::Thread;
 use crate::usage::allocator_counters;
 use crate::{
-    address_space, cgroup, demotion, emit, gate, kernel, late_tags, owner, pending, process_filter, rusage, settings,
-    tags, thread, unwind,
+    address_space, cgroup, demotion, emit, gate, kernel, late_tags, owner, pending, process_filter, rusage,
+    sampled_processes, settings, tags, thread, unwind,
 };
 
 redundant::programs!(Exec at "sched_process_exec": process_exec process_exec_2 process_exec_3);
@@ -51,6 +51,7 @@ impl Event for Exec {
         // The processes that share its earlier memory must not keep its demotion after its exit.
         address_space::forget_sharers(thread.pid);
         process_filter::exec(thread.pid);
+        sampled_processes::forget(thread.pid);
     }
 }
 
@@ -105,6 +106,7 @@ impl Event for Exit {
                 address_space::keep_ended(thread.pid);
             }
             process_filter::exit(thread.pid);
+            sampled_processes::forget(thread.pid);
         } else if settings::records_thread_exits()
             && gate::is_open()
             && process_filter::has_records(thread.pid)
@@ -147,6 +149,7 @@ impl Event for Fork {
                     return;
                 }
                 process_filter::fork(parent, child, context.arg(1));
+                sampled_processes::fork(parent, child);
                 let is_recorded = settings::records_forks() && gate::is_open() && process_filter::may_be_traced(child);
                 if is_recorded && !shares_memory {
                     emit::fork(context, thread, child);

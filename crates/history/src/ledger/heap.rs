@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use memtrace_model::{
     AbsAddr, Amount, BlockQuantity, Bytes, Demotion, EventClass, ImageEnd, ImageUsage, Log2, LossReason, Part,
-    Quantities, Quantity, Sample, StackKey, Tick, Tid, TouchedPages,
+    Quantities, Quantity, Sample, SampleSum, StackKey, Tick, Tid, TouchedPages,
 };
 use rustc_hash::FxHashSet;
 
@@ -16,10 +16,11 @@ use super::block::Block;
 use super::block_ages;
 use super::budget::{Budget, EXACT_BLOCK, SAMPLED_BLOCK, Settings};
 use super::own_profile::{OwnProfile, Reading};
-use super::samples::{Samples, amount_of, blocks_of};
+use super::samples::{LiveSample, Samples, amount_of, blocks_of};
 use super::spreads::StackSpreads;
 use super::stack_totals::{ImageTotals, StackTotals};
 use super::tentative_free::{TentativeFree, TentativeFrees};
+use super::thinning::{Corrections, Thinning};
 
 /// Blocks of one process image.
 #[derive(Debug, Default)]
@@ -27,6 +28,11 @@ pub(super) struct Heap {
     blocks: AddressTable<Block>,
     /// Samples of the sampled ones of `blocks`.
     samples: Samples,
+    thinning: Thinning,
+    /// Thinning of the process when it was patched; `None` before. Its salt is that of all later levels.
+    patched: Option<Thinning>,
+    /// Minimum size of followed blocks when the process was patched. It applies to exact blocks only.
+    exact_min_size: Bytes,
     own_profile: OwnProfile,
     tentative_frees: TentativeFrees,
     pub(super) totals: ImageTotals,
@@ -55,6 +61,8 @@ pub(super) struct NewBlock<'a> {
     pub(super) size: Bytes,
     /// The sample, if the block is sampled.
     pub(super) sample: Option<&'a Sample>,
+    /// Level of thinning at the sample.
+    pub(super) level: u8,
     /// Thread that has allocated the block.
     pub(super) tid: Tid,
     pub(super) tick: Tick,
@@ -64,7 +72,7 @@ pub(super) struct NewBlock<'a> {
 #[derive(Clone, Copy, Debug)]
 struct RemovedBlock {
     block: Block,
-    sample: Option<Sample>,
+    sample: Option<LiveSample>,
     is_temporary: bool,
 }
 
@@ -96,12 +104,12 @@ impl<'a> StackPlace<'a> {
 impl Heap {
     #[inline]
     pub(super) fn alloc(&mut self, new: NewBlock<'_>, key: StackKey, budget: &mut Budget) {
-        let NewBlock { address, size, sample, tid, tick } = new;
+        let NewBlock { address, size, sample, level, tid, tick } = new;
         match self.blocks.slot(Block::key(address)) {
             Slot::Occupied(mut entry) => {
                 // The free of the old block was lost.
                 let lost = *entry.get();
-                let lost_sample = self.samples.remove(&lost);
+                let lost_sample = self.samples.remove(&lost).map(|live| live.sample);
                 let lost_amount = amount_of(&lost, lost_sample.as_ref());
                 budget.losses.add(LossReason::FreeUnseen, 1);
                 self.accounts.free(&self.totals, &lost, lost_amount, None, tick, budget);
@@ -116,9 +124,15 @@ impl Heap {
                 let block = Block::new(address, tid, size, stack, tick);
                 *entry.get_mut() = block;
                 change_epoch(&mut self.totals, &lost, Amount::default() - lost_amount, budget);
-                self.count_new(&block, sample, budget);
+                self.count_new(&block, sample, level, budget);
             }
-            Slot::Vacant(_) if size < self.demotion.min_size => self.alloc_dropped(new, key, budget),
+            // The samples of a patched process stand for exact blocks that are dropped.
+            Slot::Vacant(_)
+                if size < self.demotion.min_size
+                    && (sample.is_none() || self.demotion.min_size > self.exact_min_size) =>
+            {
+                self.alloc_dropped(new, key, budget);
+            }
             Slot::Vacant(entry) => {
                 if !budget.has_room(blocks_of(sample)) {
                     budget.losses.add(LossReason::LedgerFull, 1);
@@ -127,19 +141,86 @@ impl Heap {
                 let stack = self.totals.index_or_insert(key, budget);
                 let block = Block::new(address, tid, size, stack, tick);
                 entry.insert(block);
-                self.count_new(&block, sample, budget);
+                self.count_new(&block, sample, level, budget);
             }
         }
     }
 
+    /// Counts a new block that is sampled. The samples of the process can have been thinned before or after the sample.
+    pub(super) fn alloc_sampled(&mut self, new: NewBlock<'_>, key: StackKey, budget: &mut Budget) {
+        let (address, level) = (Block::key(new.address), new.level);
+        // The process thins its samples from now on. If the command to thin decided alone, each block that is left out and freed
+        // until then would be missing, and the blocks that stay would not stand for it.
+        if let Some(patched) = self.patched.filter(|_| level > self.thinning.level) {
+            self.thin(patched.at(level), budget);
+        }
+        let old = self.blocks.get(address).and_then(|block| self.samples.find(block));
+        if old.is_some_and(|old| old.level < level) {
+            // The process has probably left out the old block, and then reports no free. Otherwise, its free was lost.
+            self.thin_blocks([address], |_, _| None, budget);
+        }
+        self.alloc(new, key, budget);
+        if level < self.thinning.level {
+            self.thin_to_level([address], budget);
+        }
+    }
+
+    /// Thins the samples to a level that the process has reached. At the level 0, the process was patched just now.
+    pub(super) fn thin(&mut self, thinning: Thinning, budget: &mut Budget) {
+        if thinning.level == 0 {
+            self.exact_min_size = self.demotion.min_size;
+            self.patched = Some(thinning);
+        }
+        if thinning.level > self.thinning.level {
+            self.thinning = thinning;
+            self.thin_to_level(self.samples.below(thinning.level), budget);
+        }
+    }
+
+    /// Thins the samples of blocks to the level of the process. `addresses`: keys of the blocks, whose samples have lower levels.
+    fn thin_to_level(&mut self, addresses: impl IntoIterator<Item = AbsAddr>, budget: &mut Budget) {
+        let thinning = self.thinning;
+        self.thin_blocks(addresses, |block, live| thinning.of_sample(block, live), budget);
+    }
+
+    /// Replaces the samples of blocks. `thinned` returns the new sample; `None` if the block is left out. A block that is left out
+    /// counts as never allocated, because the samples of other blocks stand for it.
+    fn thin_blocks(
+        &mut self,
+        addresses: impl IntoIterator<Item = AbsAddr>,
+        thinned: impl Fn(&Block, &LiveSample) -> Option<LiveSample>,
+        budget: &mut Budget,
+    ) {
+        let mut corrections = Corrections::default();
+        for address in addresses {
+            let Some(block) = self.blocks.get(address).copied() else { continue };
+            let Some(before) = self.samples.remove(&block) else { continue };
+            let now = thinned(&block, &before);
+            let sum = now.map_or_else(SampleSum::default, |now| SampleSum::from(now.sample));
+            let change = sum - SampleSum::from(before.sample);
+            self.totals.add_samples(block.stack, change, budget);
+            count_size(&mut self.totals, &block, change.amount, budget);
+            change_epoch(&mut self.totals, &block, change.amount, budget);
+            corrections.add(&block, change.amount, self.accounts.of_stack(&self.totals, block.stack, budget));
+            match now {
+                Some(now) => self.samples.insert(now),
+                None => {
+                    self.blocks.remove(address);
+                    budget.blocks -= SAMPLED_BLOCK;
+                }
+            }
+        }
+        corrections.apply(&mut self.totals, &mut self.accounts, budget);
+    }
+
     /// Counts a new block of the table.
     #[inline]
-    fn count_new(&mut self, block: &Block, sample: Option<&Sample>, budget: &mut Budget) {
+    fn count_new(&mut self, block: &Block, sample: Option<&Sample>, level: u8, budget: &mut Budget) {
         let amount = amount_of(block, sample);
         self.totals.alloc(block.stack, amount);
         if let Some(sample) = sample {
             self.totals.add_spread(block.stack, sample.spread(), budget);
-            self.samples.insert(block, *sample);
+            self.samples.insert(LiveSample::new(block, *sample, level));
         }
         self.accounts.alloc(&self.totals, block, amount, budget);
         count_size(&mut self.totals, block, amount, budget);
@@ -176,7 +257,14 @@ impl Heap {
         let is_sampled = block.is_some_and(|block| self.samples.get(block).is_some());
         if is_sampled {
             self.remove_live(address, call, budget);
-        } else if self.demotion.is_none() {
+            return;
+        }
+        // A process with thinned samples can still have blocks in its table that are left out. The probe of each call has reported
+        // the free, too.
+        if self.thinning.is_active() || self.has_two_reports() {
+            return;
+        }
+        if self.demotion.is_none() {
             self.unmatched_samples += 1;
         } else {
             self.demotion.frees += 1;
@@ -231,13 +319,25 @@ impl Heap {
     pub(super) fn free_tentatively(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) {
         let FreeCall { tid, tick, .. } = call;
         let known = self.blocks.get(Block::key(address)).copied();
+        if known.is_none() && self.has_two_reports() && self.tentative_frees.repeat(tid, address) {
+            return;
+        }
         let marks = known.and_then(|block| self.accounts.low_marks(&self.totals, &block, budget));
         let removed = self.remove_live(address, call, budget);
         let (block, is_temporary) = removed.map(|removed| (removed.block, removed.is_temporary)).unzip();
         let is_temporary = is_temporary.unwrap_or(false);
         let sample = removed.and_then(|removed| removed.sample).map(Box::new);
-        let unknown = block.is_none().then(|| self.count_unknown_free(tid, tick, budget));
-        self.tentative_frees.insert(tid, TentativeFree { address, block, sample, tick, is_temporary, marks, unknown });
+        // A block that is left out is no unknown block.
+        let is_unknown = block.is_none() && !self.thinning.is_active();
+        let unknown = is_unknown.then(|| self.count_unknown_free(tid, tick, budget));
+        let free = TentativeFree { address, block, sample, tick, is_temporary, marks, unknown, is_repeated: false };
+        self.tentative_frees.insert(tid, free);
+    }
+
+    /// Returns true for a process that was demoted and then patched. The probes of its allocator stay, because others need them. So
+    /// both they and its stub report the free of a sampled block, in either order.
+    fn has_two_reports(&self) -> bool {
+        self.patched.is_some() && self.exact_min_size.0 > 0
     }
 
     pub(super) fn undo_free(&mut self, tid: Tid, address: AbsAddr, now: Tick, budget: &mut Budget) {
@@ -246,15 +346,16 @@ impl Heap {
         match undone.block {
             Some(block) => {
                 entry.insert(block);
-                let sample = undone.sample.as_deref();
+                let live = undone.sample.as_deref();
+                let sample = live.map(|live| &live.sample);
                 let amount = amount_of(&block, sample);
                 self.totals.undo_free(block.stack, amount);
                 if undone.is_temporary {
                     self.totals.add_temporary(block.stack, Amount::default() - amount);
                 }
-                if let Some(sample) = sample {
-                    self.totals.add_live_spread(block.stack, sample.spread());
-                    self.samples.insert(&block, *sample);
+                if let Some(live) = live {
+                    self.totals.add_live_spread(block.stack, live.sample.spread());
+                    self.samples.insert(*live);
                 }
                 count_lifetime(&mut self.totals, &block, undone.tick, amount.count.wrapping_neg(), budget);
                 change_epoch(&mut self.totals, &block, amount, budget);
@@ -262,6 +363,10 @@ impl Heap {
                 budget.add_live(blocks_of(sample), amount, now);
                 if let Some(marks) = &undone.marks {
                     self.accounts.restore_low_marks(marks, amount, budget);
+                }
+                // The samples can have been thinned since the free.
+                if live.is_some_and(|live| live.level < self.thinning.level) {
+                    self.thin_to_level([block.address()], budget);
                 }
             }
             None => undone.unknown.into_iter().for_each(|free| self.undo_unknown_free(free, now)),
@@ -316,7 +421,9 @@ impl Heap {
         // Collecting sorted entries gives the smallest map. Collecting all at once would take the memory of all
         // entries again.
         for chunk in stacks.chunks(MIN_CHUNK.max(stacks.len().div_ceil(CHUNKS))) {
-            let mut chunk = chunk.iter().map(|&(index, totals)| of_stack(index, totals)).collect();
+            let chunk = chunk.iter().map(|&(index, totals)| of_stack(index, totals));
+            // All samples of a stack can be left out.
+            let mut chunk = chunk.filter(|(_, stack_usage)| !stack_usage.is_zero()).collect();
             usage.by_stack.append(&mut chunk);
         }
         usage.histograms = self.totals.histograms().collect();
@@ -341,8 +448,10 @@ impl Heap {
         for (index, totals) in self.totals.iter() {
             let (hot, cold) = sums[index];
             let touches = Quantities::ZERO.with(Quantity::HotBytes, hot.0).with(Quantity::ColdBytes, cold.0);
-            usage.total += touches;
-            *usage.by_stack.entry(totals.key).or_default() += touches;
+            if !touches.is_zero() {
+                usage.total += touches;
+                *usage.by_stack.entry(totals.key).or_default() += touches;
+            }
         }
     }
 
@@ -361,22 +470,23 @@ impl Heap {
     fn remove_live(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) -> Option<RemovedBlock> {
         let FreeCall { tid, is_last, tick } = call;
         let block = self.blocks.remove(Block::key(address))?;
-        let sample = self.samples.remove(&block);
-        let amount = amount_of(&block, sample.as_ref());
+        let live = self.samples.remove(&block);
+        let sample = live.as_ref().map(|live| &live.sample);
+        let amount = amount_of(&block, sample);
         self.totals.free(block.stack, amount);
         // Another thread can have allocated a block at the same address since, and passed it to this thread.
         let is_temporary = is_last && block.may_be_of(tid);
         if is_temporary {
             self.totals.add_temporary(block.stack, amount);
         }
-        if let Some(sample) = &sample {
+        if let Some(sample) = sample {
             self.totals.subtract_live_spread(block.stack, sample.spread());
         }
         count_lifetime(&mut self.totals, &block, tick, amount.count, budget);
         change_epoch(&mut self.totals, &block, Amount::default() - amount, budget);
         self.accounts.free(&self.totals, &block, amount, Some(tid), tick, budget);
-        budget.remove_live(blocks_of(sample.as_ref()), amount);
-        Some(RemovedBlock { block, sample, is_temporary })
+        budget.remove_live(blocks_of(sample), amount);
+        Some(RemovedBlock { block, sample: live, is_temporary })
     }
 
     /// Records the end of a thread.

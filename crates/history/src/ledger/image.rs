@@ -21,6 +21,8 @@ pub(super) struct Image {
     /// Parent, if the fork was recorded.
     pub(super) copy_of: Option<Pid>,
     pub(super) mappings: Option<Box<Mappings>>,
+    /// True if page faults are ignored, because the allocations of the process are sampled instead.
+    pub(super) leaves_out_pages: bool,
     /// True if a child has inherited pages or mappings.
     pub(super) has_forked: bool,
     /// True if a delta has changes of this image.

@@ -16,6 +16,7 @@ use super::process::Process;
 use super::processes::Processes;
 use super::rusage::RusageBounds;
 use super::sharer::Sharer;
+use super::thinning::Thinning;
 use crate::account_changes::{AccountState, ImageAccounts};
 use crate::ordinals::Ordinals;
 
@@ -91,6 +92,50 @@ impl Images {
         if !image.is_some_and(|(image, budget)| image.heap.read_profile(reading, budget)) {
             self.refused.push(id);
         }
+    }
+
+    /// Thins the samples of an image, unless it has ended or shares the memory of another process. An image without events gets
+    /// the level for its first samples.
+    pub(super) fn thin(&mut self, id: ImageId, thinning: Thinning) {
+        let Some(slot) = self.open_image_with_memory(id) else { return };
+        if let Some(image) = self.processes.slot_mut(slot).and_then(|process| process.image.as_mut()) {
+            image.heap.thin(thinning, &mut self.budget);
+        }
+    }
+
+    /// Removes the touched pages of an image and ignores its later page faults, unless the image has ended or shares the memory of
+    /// another process.
+    pub(super) fn leave_out_pages(&mut self, id: ImageId) {
+        let Some(slot) = self.open_image_with_memory(id) else { return };
+        let Some(process) = self.processes.slot_mut(slot) else { return };
+        let Some(image) = &mut process.image else { return };
+        image.leaves_out_pages = true;
+        self.deltas.remove_totals(process.id, EventClass::Fault, image);
+        let before = image.limited_stacks();
+        let pages = image.pages.take();
+        self.budget.totals.release(before - image.limited_stacks());
+        self.budget.pages -= pages.map_or(0, |pages| pages.count());
+    }
+
+    /// Returns true if the page faults of the process in a slot are ignored.
+    fn leaves_out_pages(&self, slot: usize) -> bool {
+        let image = self.processes.slot(slot).and_then(|process| process.image.as_ref());
+        image.is_some_and(|image| image.leaves_out_pages)
+    }
+
+    /// Returns the slot of an image, which gets a state if it has no events; `None` if it has ended or shares the memory of another
+    /// process.
+    fn open_image_with_memory(&mut self, id: ImageId) -> Option<usize> {
+        let slot = match self.processes.find_image(id) {
+            Some(slot) => slot,
+            None if self.processes.current(id.pid) == id => self.find_or_add(id.pid)?,
+            None => return None,
+        };
+        if self.processes.memory_of(slot) != slot {
+            return None;
+        }
+        self.open_image_in(slot)?;
+        Some(slot)
     }
 
     /// Returns the slot with the memory of `pid`, which gets an image if it has none. Makes `pid` the process of the
@@ -170,9 +215,13 @@ impl Images {
             return;
         }
         // Reports show the image even if none of its pages is in the sample.
-        if process.memory.is_some() {
-            self.list_sharer(slot, EventClass::Fault);
-        } else if let Some((image, _)) = self.of(pid, EventClass::Fault) {
+        if let Some(memory) = process.memory {
+            if !self.leaves_out_pages(memory) {
+                self.list_sharer(slot, EventClass::Fault);
+            }
+        } else if let Some((image, _)) = self.of(pid, EventClass::Fault)
+            && !image.leaves_out_pages
+        {
             image.pages.get_or_insert_default();
         }
     }
@@ -200,12 +249,14 @@ impl Images {
             self.budget.pages -= pages.map_or(0, |pages| pages.count());
             self.budget.mapped_ranges -= mappings.map_or(0, |mappings| mappings.count());
         }
+        // A command to leave out the pages of the child can arrive before the record of its fork.
+        let ignores_pages = self.processes.find(child).is_some_and(|slot| self.leaves_out_pages(slot));
         let memory = self.processes.find_memory(parent);
         let process = memory.and_then(|slot| self.processes.slot(slot));
         let main = process.map_or(parent, |process| process.id.pid);
         let image = process.and_then(|process| process.image.as_ref());
         let (pages, mappings) = image.map_or((&None, &None), |image| (&image.pages, &image.mappings));
-        let pages = pages.as_ref().and_then(|pages| pages.fork(&mut self.budget));
+        let pages = pages.as_ref().filter(|_| !ignores_pages).and_then(|pages| pages.fork(&mut self.budget));
         let mappings = mappings.as_ref().and_then(|mappings| mappings.fork(&mut self.budget));
         if (pages.is_some() || mappings.is_some())
             && let Some(process) = memory.and_then(|slot| self.processes.slot_mut(slot))

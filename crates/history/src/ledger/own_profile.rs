@@ -63,7 +63,7 @@ impl OwnProfile {
             let alloc = positive(change.alloc);
             if alloc.amount != Amount::default() {
                 let stack = totals.index_or_insert(reading.key(change), budget);
-                totals.add_profiled(stack, alloc, budget);
+                totals.add_samples(stack, alloc, budget);
                 *self.live.entry(stack).or_default() += alloc;
                 sums.add_alloc(accounts.of_allocation(totals, stack, alloc.amount, budget), alloc.amount);
             }
@@ -87,7 +87,7 @@ impl OwnProfile {
                 budget.losses.add(LossReason::BadRecord, 1);
             }
         }
-        totals.end_reading();
+        totals.end_changes();
         for (account, [alloc, free]) in sums.by_account {
             accounts.change(account, alloc, free, tick, budget);
         }

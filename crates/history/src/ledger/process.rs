@@ -59,9 +59,12 @@ impl Process {
         !has_facts && !has_memory && self.sharer.is_none() && self.sharers == 0
     }
 
-    /// Returns the page usage of the running image; `None` if it has neither pages nor a rusage.
+    /// Returns the page usage of the running image; `None` if it has neither pages nor a rusage, or if its pages are left out.
     pub(super) fn page_usage(&self) -> Option<ImageUsage> {
         let image = self.image.as_ref();
+        if image.is_some_and(|image| image.leaves_out_pages) {
+            return None;
+        }
         let pages = image.and_then(|image| image.pages.as_ref()).map(|pages| pages.usage(None));
         if pages.is_none() && self.rusage.begin.is_none() {
             return None;

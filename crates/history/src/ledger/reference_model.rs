@@ -179,18 +179,33 @@ impl ReferenceModel {
         match *kind {
             EventKind::Alloc { address, size, stack, allocator, tag } if self.open(pid) => {
                 let key = StackKey { stack, part: self.part(tid, allocator, tag) };
-                self.alloc(pid, address, ReferenceBlock { size: size.0, sample: None, key, tick: tick.0, tid });
+                let block = ReferenceBlock { size: size.0, sample: None, level: 0, key, tick: tick.0, tid };
+                self.alloc(pid, address, block);
             }
-            EventKind::SampledAlloc { address, size, ref sample, stack, allocator, tag } if self.open(pid) => {
+            EventKind::SampledAlloc { address, size, ref sample, thinning, stack, allocator, tag }
+                if self.open(pid) =>
+            {
                 let key = StackKey { stack, part: self.part(tid, allocator, tag) };
                 let sample = Some(Sample::clone(sample));
-                self.alloc(pid, address, ReferenceBlock { size: size.0, sample, key, tick: tick.0, tid });
+                let block = ReferenceBlock { size: size.0, sample, level: thinning, key, tick: tick.0, tid };
+                let image = self.image(pid);
+                if let Some(salt) = image.patched.filter(|_| thinning > image.level) {
+                    image.thin(thinning, salt);
+                    image.recount_peak();
+                }
+                if image.live.get(&address).is_some_and(|old| old.sample.is_some() && old.level < thinning) {
+                    image.leave_out(address);
+                }
+                self.alloc(pid, address, block);
+                let image = self.image(pid);
+                image.recount_peak();
+                image.thin_block(address);
             }
             EventKind::SampledFree { address } if self.open(pid) => {
                 let image = self.image(pid);
                 if image.live.get(&address).is_some_and(|block| block.sample.is_some()) {
                     image.free(address, tick);
-                } else {
+                } else if image.level == 0 {
                     image.unmatched_samples += 1;
                 }
             }
@@ -231,21 +246,20 @@ impl ReferenceModel {
                 let image = self.image(pid);
                 let is_temporary = image.add_temporary(address, tid, is_last);
                 let block = image.free(address, tick);
-                if block.is_none() {
-                    image.unmatched += 1;
-                }
-                image.tentative.insert(tid, (address, block, tick, is_temporary));
+                let is_unmatched = block.is_none() && image.level == 0;
+                image.unmatched += u64::from(is_unmatched);
+                image.tentative.insert(tid, (address, block, tick, is_temporary, is_unmatched));
             }
             EventKind::UndoFree { address } => {
                 let memory = self.memory_of(pid);
                 if let Some(image) = self.running.get_mut(&memory)
-                    && let Some(&(freed, block, at, is_temporary)) = image.tentative.get(&tid)
+                    && let Some(&(freed, block, at, is_temporary, is_unmatched)) = image.tentative.get(&tid)
                     && freed == address
                 {
                     image.tentative.remove(&tid);
                     match block {
                         _ if image.live.contains_key(&address) => {}
-                        None => image.unmatched -= 1,
+                        None => image.unmatched -= u64::from(is_unmatched),
                         Some(block) => {
                             image.live.insert(address, block);
                             *image.free.get_mut(&block.key).unwrap() -= block.amount();
@@ -256,6 +270,8 @@ impl ReferenceModel {
                             let lifetime = (at.0.saturating_sub(block.tick), block.amount().count);
                             let undone = times.iter().position(|time| *time == lifetime).unwrap();
                             times.remove(undone);
+                            image.recount_peak();
+                            image.thin_block(address);
                         }
                     }
                 }
@@ -324,6 +340,7 @@ impl ReferenceModel {
         *image.alloc.entry(key).or_default() += block.amount();
         image.sizes.entry(key).or_default().push((block.size, block.amount().count));
         image.samples.entry(key).or_default().extend(block.sample);
+        image.sampled.extend(block.sample.map(|_| key));
         image.live.insert(address, ReferenceBlock { key, ..block });
     }
 
@@ -368,6 +385,16 @@ impl ReferenceModel {
                 self.lose(LossReason::BadRecord);
             }
         }
+    }
+
+    fn thin(&mut self, id: ImageId, level: u8, salt: u64) {
+        if self.memory.contains_key(&id.pid) || !self.open(id.pid) {
+            return;
+        }
+        let image = self.running.get_mut(&id).unwrap();
+        image.is_open = true;
+        image.thin(level, salt);
+        image.recount_peak();
     }
 
     fn share(&mut self, parent: Pid, child: Pid, is_listed: bool, at: Tick) {
@@ -478,6 +505,8 @@ enum Step {
     /// Reads the profile of a process: pid, changes, and errors in the ordinal of the image and in the number of the
     /// reading.
     Read(Pid, Vec<ProfileChange>, [u32; 2]),
+    /// Thins the samples of the current image of a process: pid, level and salt.
+    Thin(Pid, u8, u64),
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -487,6 +516,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => (1..=3u32, any::<bool>(), 0..60u32).prop_map(|(pid, current, at)| Step::EndLost(Pid(pid), current, Tick(at))),
         4 => (1..=3u32, prop::collection::vec(any_change(), 0..4), select(vec![[0, 0], [0, 0], [0, 0], [1, 0], [0, 1]]))
             .prop_map(|(pid, changes, errors)| Step::Read(Pid(pid), changes, errors)),
+        3 => (1..=3u32, 0..5u8, any::<u64>()).prop_map(|(pid, level, salt)| Step::Thin(Pid(pid), level, salt)),
     ]
 }
 
@@ -544,10 +574,10 @@ fn any_event() -> impl Strategy<Value = Event> {
             let (allocator, tag) = (AllocatorId(number), TagId(2 - number));
             EventKind::Alloc { address, size: Bytes(size), stack, allocator, tag }
         }),
-        8 => (address.clone(), 0..100u64, stack.clone(), 0..3u16, any_sample()).prop_map(
-            |(address, size, stack, number, sample)| {
+        8 => (address.clone(), 0..100u64, stack.clone(), 0..3u16, any_sample(), 0..4u8).prop_map(
+            |(address, size, stack, number, sample, thinning)| {
                 let (allocator, tag, sample) = (AllocatorId(number), TagId(2 - number), Box::new(sample));
-                EventKind::SampledAlloc { address, size: Bytes(size), sample, stack, allocator, tag }
+                EventKind::SampledAlloc { address, size: Bytes(size), sample, thinning, stack, allocator, tag }
             },
         ),
         4 => address.clone().prop_map(|address| EventKind::SampledFree { address }),
@@ -629,6 +659,11 @@ proptest! {
                     ledger.apply(&event);
                     naive.apply(&event);
                 }
+                &Step::Thin(pid, level, salt) => {
+                    let id = naive.id(pid);
+                    naive.thin(id, level, salt);
+                    ledger.thin(id, level, salt);
+                }
             }
             prop_assert_eq!(ledger.snapshot(EventClass::Heap, Tick(now)), naive.snapshot(Tick(now)), "after {:?}", step);
         }
@@ -640,11 +675,16 @@ proptest! {
 
     #[test]
     fn allocated_is_the_sum_of_its_parts(
-        events in prop::collection::vec(any_event(), 0..120),
+        events in prop::collection::vec((any_event(), prop::option::weighted(0.1, (1..=3u32, 0..5u8))), 0..120),
     ) {
         let settings = Settings { blocks: 5, stacks: 3, processes: 9, track_peak: true, older: None, lifetimes: true, page_sample: 1, parts: PartKeys::NONE, accounts: None };
         let mut ledger = Ledger::new(settings);
-        events.into_iter().for_each(|event| ledger.apply(&event));
+        for (event, thinned) in events {
+            ledger.apply(&event);
+            if let Some((pid, level)) = thinned {
+                ledger.thin(ledger.current(Pid(pid)), level, 7);
+            }
+        }
         let snapshot = ledger.snapshot(EventClass::Heap, Tick(0));
         for image in snapshot.images.values().filter(|image| image.shares_memory_of.is_none()) {
             prop_assert_eq!(image.total.left_out(), Amount::default());

@@ -1,21 +1,50 @@
 //! Samples of sampled blocks. Most images have none, and then a look-up costs a comparison.
 
 use memtrace_model::{AbsAddr, Amount, Sample};
-use rustc_hash::FxHashMap;
 
-use super::address_table::Addressed as _;
+use super::address_table::{AddressTable, Addressed, Slot};
 use super::block::Block;
 use super::budget::{EXACT_BLOCK, SAMPLED_BLOCK};
 
-/// Samples of the live blocks of an image that are sampled, by the key of the block in its table.
+/// Samples of the live blocks of an image that are sampled; `None` before the first one.
 #[derive(Debug, Default)]
-pub(super) struct Samples(FxHashMap<AbsAddr, Sample>);
+pub(super) struct Samples(Option<Box<AddressTable<LiveSample>>>);
+
+/// Sample of a live block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LiveSample {
+    /// Key of the block in its table.
+    address: AbsAddr,
+    pub(super) sample: Sample,
+    /// Level of thinning that the numbers of the sample contain.
+    pub(super) level: u8,
+}
+
+const _: () = assert!(size_of::<LiveSample>() == 64);
+
+impl LiveSample {
+    pub(super) fn new(block: &Block, sample: Sample, level: u8) -> Self {
+        Self { address: block.address(), sample, level }
+    }
+}
+
+impl Addressed for LiveSample {
+    fn address(&self) -> AbsAddr {
+        self.address
+    }
+}
 
 impl Samples {
     /// Returns the sample of a block; `None` if the block is exact.
     #[inline]
     pub(super) fn get(&self, block: &Block) -> Option<&Sample> {
-        if self.0.is_empty() { None } else { self.0.get(&block.address()) }
+        self.find(block).map(|live| &live.sample)
+    }
+
+    /// Returns the sample of a block with its level; `None` if the block is exact.
+    #[inline]
+    pub(super) fn find(&self, block: &Block) -> Option<&LiveSample> {
+        self.0.as_ref()?.get(block.address())
     }
 
     /// Returns the bytes and blocks that a block stands for.
@@ -24,19 +53,30 @@ impl Samples {
         amount_of(block, self.get(block))
     }
 
-    /// Adds the sample of a block.
-    pub(super) fn insert(&mut self, block: &Block, sample: Sample) {
-        self.0.insert(block.address(), sample);
+    /// Adds the sample of a block, or replaces it.
+    pub(super) fn insert(&mut self, live: LiveSample) {
+        match self.0.get_or_insert_default().slot(live.address) {
+            Slot::Occupied(mut entry) => *entry.get_mut() = live,
+            Slot::Vacant(entry) => {
+                entry.insert(live);
+            }
+        }
     }
 
     /// Removes and returns the sample of a block; `None` if the block is exact.
     #[inline]
-    pub(super) fn remove(&mut self, block: &Block) -> Option<Sample> {
-        if self.0.is_empty() { None } else { self.0.remove(&block.address()) }
+    pub(super) fn remove(&mut self, block: &Block) -> Option<LiveSample> {
+        self.0.as_mut()?.remove(block.address())
+    }
+
+    /// Returns the keys of the blocks with samples below `level`.
+    pub(super) fn below(&self, level: u8) -> Vec<AbsAddr> {
+        let all = self.0.iter().flat_map(|table| table.iter());
+        all.filter(|live| live.level < level).map(|live| live.address).collect()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.0.as_ref().map_or(0, |table| table.len())
     }
 }
 

@@ -33,6 +33,9 @@ struct Cut {
     min_size: Bytes,
 }
 
+/// Minimum size of a process with samples only: the BPF programs drop all of its exact blocks.
+const ALL_EXACT: Bytes = Bytes(u64::MAX);
+
 /// Maximum number of processes with a changed user in one comparison. A process that changes its user all the time must
 /// not keep the shard busy.
 const MAX_CHANGED: u32 = 16;
@@ -159,9 +162,13 @@ impl Images {
     }
 
     /// Sets the sum of the blocks that the BPF programs have dropped since the demotion of a process. Ignores a process
-    /// that has ended, unless other processes share its memory.
+    /// that has ended, unless other processes share its memory, and a process without exact blocks.
     pub(super) fn set_dropped(&mut self, demoted: Demoted, sum: Amount) {
         let pid = demoted.image.pid;
+        // The samples of a patched process stand for the blocks that are dropped.
+        if demoted.min_size == ALL_EXACT {
+            return;
+        }
         // A later image is of another process with this pid.
         if let Some((image, process)) = self.demotions.kept(pid)
             && demoted.image.ordinal <= image.ordinal

@@ -36,14 +36,18 @@ pub(super) struct StackTotals {
     pub(super) temporary: Amount,
     /// Live bytes of the stack at the image's high-water mark with the ordinal `seen_peak`.
     at_peak: Bytes,
-    /// Value of [`ImageTotals::peaks`] when `at_peak` was recorded.
+    /// Value of [`ImageTotals::peaks`] when `at_peak` was recorded; [`VACANT`] for an index without a stack.
     seen_peak: u64,
 }
 
+/// Value that [`ImageTotals::peaks`] never has.
+const VACANT: u64 = u64::MAX;
+
 impl StackTotals {
-    /// Returns true for an index without a stack. The totals of a stack have an allocated amount from the start.
-    fn is_vacant(&self) -> bool {
-        self.alloc == Amount::default()
+    /// Returns true for an index without a stack. The allocated amount of a stack can be 0, because allocations can be
+    /// retracted.
+    const fn is_vacant(&self) -> bool {
+        self.seen_peak == VACANT
     }
 
     /// Reads the first field, one in the middle and the last field, because the totals are in two or three cache
@@ -169,7 +173,7 @@ impl ImageTotals {
             alloc: Amount::default(),
             temporary: Amount::default(),
             at_peak: Bytes(0),
-            seen_peak: 0,
+            seen_peak: VACANT,
         };
         self.forget_key(index, self.get(index)?.key);
         let removed = std::mem::replace(self.stacks.get_mut(index as usize)?, nothing);
@@ -416,7 +420,7 @@ impl ImageTotals {
                 Some(_) => (Amount::default(), totals.alloc - self.inherited(index)),
             };
             let stack_usage = Quantities::of_blocks([live, alloc, Amount::default()]);
-            if ended.is_some() && stack_usage.is_zero() {
+            if stack_usage.is_zero() {
                 continue;
             }
             usage.total += stack_usage;

@@ -1,10 +1,11 @@
 //! Blocks freed by a realloc that has not returned. If the realloc fails, the free is undone.
 
-use memtrace_model::{AbsAddr, Sample, Tick, Tid};
+use memtrace_model::{AbsAddr, Tick, Tid};
 use rustc_hash::FxHashMap;
 
 use super::accounts::LowMarks;
 use super::block::Block;
+use super::samples::LiveSample;
 
 /// Free of a block by the latest realloc of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,7 +14,7 @@ pub(super) struct TentativeFree {
     /// The freed block; `None` if it was unknown.
     pub(super) block: Option<Block>,
     /// Sample of the freed block, if it was sampled.
-    pub(super) sample: Option<Box<Sample>>,
+    pub(super) sample: Option<Box<LiveSample>>,
     /// Time of the free.
     pub(super) tick: Tick,
     /// True if the block counts as temporary.
@@ -22,6 +23,8 @@ pub(super) struct TentativeFree {
     pub(super) marks: Option<LowMarks>,
     /// Count of the free, if the block was unknown.
     pub(super) unknown: Option<UnknownFree>,
+    /// True if the same call has reported the free a second time.
+    pub(super) is_repeated: bool,
 }
 
 /// Free of an unknown block.
@@ -62,6 +65,18 @@ impl TentativeFrees {
         self.young.insert(tid, free);
     }
 
+    /// Handles the second report of a call that frees a sampled block: the probe of each call and the stub of a patched process
+    /// both report it. Returns true if the latest tentative free of `tid` was the first report of the call. That one stays, because
+    /// it has the block. A third report belongs to another call.
+    pub(super) fn repeat(&mut self, tid: Tid, address: AbsAddr) -> bool {
+        let latest = self.young.get_mut(&tid).or_else(|| self.old.get_mut(&tid));
+        let is_first =
+            |free: &&mut TentativeFree| free.address == address && free.sample.is_some() && !free.is_repeated;
+        let Some(first) = latest.filter(is_first) else { return false };
+        first.is_repeated = true;
+        true
+    }
+
     /// Removes and returns the latest tentative free of `tid`, if its block has this address.
     pub(super) fn remove(&mut self, tid: Tid, address: AbsAddr) -> Option<TentativeFree> {
         if !self.contains(tid, address) {
@@ -100,6 +115,7 @@ mod tests {
         is_temporary: false,
         marks: None,
         unknown: None,
+        is_repeated: false,
     };
 
     #[test]

@@ -5,6 +5,7 @@ mod demotions;
 mod ended_threads;
 mod epochs;
 mod images;
+mod left_out_pages;
 mod limits;
 mod owners;
 mod parts;
@@ -12,6 +13,7 @@ mod samples;
 mod sharers;
 mod stalls;
 mod tentative_frees;
+mod thinning;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -60,6 +60,10 @@ pub(super) enum Command {
     Demote(Arc<[Demoted]>),
     /// Sets the sums of the blocks that the BPF programs have dropped.
     SetDropped(Vec<(Demoted, Amount)>),
+    /// Thins the samples of an image to a level that its process has reached. `salt`: salt of the hashes of the process.
+    Thin { image: ImageId, level: u8, salt: u64 },
+    /// Removes the touched pages of an image, and ignores its later page faults.
+    LeaveOutPages(ImageId),
     /// Returns free memory of the shard's thread to the kernel.
     ReturnMemory,
 }
@@ -197,6 +201,8 @@ impl<S: Source> Shard<S> {
                 Ok(Command::SetDropped(sums)) => {
                     sums.into_iter().for_each(|(demoted, sum)| self.ledger.set_dropped(demoted, sum));
                 }
+                Ok(Command::Thin { image, level, salt }) => self.ledger.thin(image, level, salt),
+                Ok(Command::LeaveOutPages(image)) => self.ledger.leave_out_pages(image),
                 Ok(Command::Apply(image, events)) => self.waiting.push((image, events)),
                 Ok(Command::End(images)) => self.to_end.extend_from_slice(&images),
                 Ok(Command::ReturnMemory) => self.source.return_memory(),

@@ -2,6 +2,7 @@ mod accounts;
 mod deltas;
 mod ended;
 mod readings;
+mod thinning;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, channel};
@@ -310,6 +311,7 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
                 address,
                 size: Bytes(size),
                 sample: Box::new(Sample::of_poisson(Bytes(size), Bytes(256), rounding_key(address, Tick(tick as u32)))),
+                thinning: 0,
                 stack: StackId(stack),
                 allocator: AllocatorId::UNKNOWN,
                 tag: TagId::UNTAGGED,

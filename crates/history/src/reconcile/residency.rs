@@ -96,6 +96,7 @@ pub fn set_resident_bytes(usage: &mut ImageUsage, now: Option<&[ResidentRange]>)
 /// independently. The variance follows the Horvitz-Thompson estimator ("A Generalization of Sampling Without
 /// Replacement from a Finite Universe", 1952). Pages in huge pages were counted, so they are not scaled.
 pub(crate) fn scale_stack(stack: &mut Quantities, one_in: u64) {
+    let of_variance = i64::try_from(one_in * (one_in - 1)).unwrap_or(i64::MAX);
     let [live, alloc] = [Quantity::HugeLiveBytes, Quantity::HugeAllocBytes].map(|huge| stack[huge]);
     let pages = |bytes: u64| (bytes.cast_signed() / PAGE.0.cast_signed()).cast_unsigned();
     for quantity in Quantity::ALL {
@@ -109,15 +110,20 @@ pub(crate) fn scale_stack(stack: &mut Quantities, one_in: u64) {
             _ => 0,
         };
         stack[quantity] = match quantity {
-            Quantity::LiveVariance | Quantity::AllocVariance => value.saturating_mul(one_in * (one_in - 1)),
+            // The change is negative if the totals of a stack were removed.
+            Quantity::LiveVariance | Quantity::AllocVariance => {
+                value.cast_signed().saturating_mul(of_variance).cast_unsigned()
+            }
             _ => counted.wrapping_add(value.wrapping_sub(counted).wrapping_mul(one_in)),
         };
     }
 }
 
 /// Raises the number of touched pages to at least the number of live pages, and at least 0. When a huge page is split,
-/// an estimate replaces its count, so the estimated change of the touched pages can be negative.
+/// an estimate replaces its count, so the estimated change of the touched pages can be negative. It is negative, too, if the pages
+/// of a process were left out since, because its blocks are sampled; then its variance is negative as well.
 pub(crate) fn raise_touches(stack: &mut Quantities) {
+    stack[Quantity::AllocVariance] = stack[Quantity::AllocVariance].cast_signed().max(0).cast_unsigned();
     let [live, alloc] = [Quantity::LiveCount, Quantity::AllocCount].map(|count| stack[count].cast_signed());
     let least = live.max(0);
     if alloc < least {

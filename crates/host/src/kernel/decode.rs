@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use memtrace_common::thinning::MAX_THINNING;
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, DroppedRecord, FaultRecord, ForkRecord, Header, LAST_BLOCK, MAX_FRAMES, MoveRecord,
-    OomRecord, OwnerRecord, PAGE_SHIFT, RangeRecord, RecordKind, RusageRecord, SampledAllocRecord, ShareRecord,
-    StackRecord, StallRecord, TaggedSize, UNKNOWN_COUNT, fault, reclaim_kind,
+    AllocRecord, BlockRecord, DroppedRecord, FaultRecord, ForkRecord, Header, IntervalWord, LAST_BLOCK, MAX_FRAMES,
+    MoveRecord, OomRecord, OwnerRecord, PAGE_SHIFT, RangeRecord, RecordKind, RusageRecord, SampledAllocRecord,
+    ShareRecord, StackRecord, StallRecord, TaggedSize, UNKNOWN_COUNT, fault, reclaim_kind,
 };
 use memtrace_model::{
     AbsAddr, AllocatorId, Amount, Bytes, CgroupId, Event, EventKind, Nanoseconds, Order, OutOfMemory, Owner, PAGE,
@@ -145,7 +146,9 @@ const fn tagged_alloc(record: AllocRecord, tag: TagId) -> Result<EventKind, BadR
 /// Decodes a block that a target has sampled. The numbers are those of the target.
 fn sampled_alloc(record: &SampledAllocRecord, tag: TagId) -> Result<EventKind, BadRecord> {
     let SampledAllocRecord { header, address, size, stack, drawn, interval, allocator, .. } = *record;
-    if size >= ADDRESS_SPACE || drawn >= ADDRESS_SPACE {
+    let (interval, thinning) = (IntervalWord(interval).bytes(), IntervalWord(interval).level());
+    // A block with a weight of the target is not thinned.
+    if size >= ADDRESS_SPACE || drawn >= ADDRESS_SPACE || thinning > MAX_THINNING || interval == 0 && thinning != 0 {
         return Err(BadRecord);
     }
     let (address, size, drawn) = (AbsAddr(address), Bytes(size), Bytes(drawn));
@@ -155,7 +158,8 @@ fn sampled_alloc(record: &SampledAllocRecord, tag: TagId) -> Result<EventKind, B
         interval => Sample::of_drawn(size, drawn, Bytes(interval), key),
     };
     let allocator = AllocatorId(u16::try_from(allocator).map_err(|_| BadRecord)?);
-    Ok(EventKind::SampledAlloc { address, size, sample: Box::new(sample), stack: StackId(stack), allocator, tag })
+    let (sample, stack) = (Box::new(sample), StackId(stack));
+    Ok(EventKind::SampledAlloc { address, size, sample, thinning, stack, allocator, tag })
 }
 
 /// Refuses ranges that exceed the address space.

@@ -37,7 +37,7 @@ use super::thread_usage::{self, ThreadUsageReader};
 use super::unwind_maps::{TableRequestReader, UnwindMaps};
 use super::uprobe_multi::UprobeMulti;
 use super::wire_type::MapEntry;
-use super::{demotions, faults, file_id, size_filter, tags, tracepoints};
+use super::{demotions, faults, file_id, sampled_processes, size_filter, tags, tracepoints};
 use crate::object_budget::ObjectOwner;
 use crate::target_files::open_target_file;
 
@@ -234,6 +234,24 @@ impl Kernel {
     /// [`KernelError::Failed`] if there is no map of demoted processes.
     pub fn forget_demotion(&mut self, pid: Pid) -> Result<(), KernelError> {
         demotions::forget(&mut self.bpf, pid)
+    }
+
+    /// Stops recording the page faults of `pid`, and of its later children if `with_children` is true, until they call exec.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Failed`] if the map of these processes is full.
+    pub fn leave_out_pages(&mut self, pid: Pid, with_children: bool) -> Result<(), KernelError> {
+        sampled_processes::add(&mut self.bpf, pid, with_children)
+    }
+
+    /// Ends [`Self::leave_out_pages`] of a process that may have exited before the call.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Failed`] if there is no map of these processes.
+    pub fn record_pages(&mut self, pid: Pid) -> Result<(), KernelError> {
+        sampled_processes::remove(&mut self.bpf, pid)
     }
 
     /// Returns the reader of the table requests.
@@ -652,6 +670,13 @@ impl Kernel {
         }
         counters.losses.add(LossReason::ProbeMissed, tracepoints::missed(&missed, redundant_runs));
         counters
+    }
+
+    /// Returns the number of hits of probes that are not at calls of allocators, such as those of samples. It takes far less time
+    /// than [`Self::counters`].
+    #[must_use]
+    pub fn other_hits(&self) -> u64 {
+        counters::map(&self.bpf).map_or(0, |map| counters::other_hits(&map))
     }
 
     /// Returns the counters of reclaim by all processes. Programs may increment counters during the read.

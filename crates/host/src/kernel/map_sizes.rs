@@ -31,7 +31,7 @@ pub struct MapUses {
     pub tags: bool,
     /// Activity of threads.
     pub activity: bool,
-    /// Samplers of allocators.
+    /// Samples of allocations.
     pub samples: bool,
 }
 
@@ -78,6 +78,7 @@ const MAPS: &[SizedMap] = &[
     SizedMap { name: "ACTIVITY", entries: 1 << 23, entry_bytes: 1, purpose: Purpose::ActivityRing },
     SizedMap { name: "ACTIVE_THREADS", entries: 1 << 14, entry_bytes: 168, purpose: Purpose::Activity },
     SizedMap { name: "DRAWN_SIZES", entries: 1 << 12, entry_bytes: 80, purpose: Purpose::Samples },
+    SizedMap { name: "SAMPLED_PROCESSES", entries: 1 << 13, entry_bytes: 80, purpose: Purpose::Samples },
 ];
 
 /// Memory of all other maps in bytes. It leaves out maps with entries for each processor or task, and the rings of the

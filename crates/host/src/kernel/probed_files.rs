@@ -81,3 +81,20 @@ fn is_safe(FileIdReply { object, file_system, .. }: &FileIdReply) -> bool {
         _ => true,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    use super::*;
+    use crate::procfs::descriptor_path;
+
+    #[test]
+    fn a_memfd_has_pages_of_its_own() {
+        let file = File::from(memfd_create("memtrace-stub", MemfdFlags::CLOEXEC).unwrap());
+        let linked = LinkedFile::at(&descriptor_path(&file)).unwrap();
+        assert!(!linked.has_foreign_pages().unwrap() && !linked.can_wait().unwrap());
+    }
+}

@@ -21,8 +21,17 @@ const DRAW_PROGRAM: &str = "sampled_size";
 const ALLOC_PROGRAM: &str = "sampled_alloc";
 const FREE_PROGRAM: &str = "sampled_free";
 
+/// Programs at sampled allocations, at reallocs and at failed reallocs of patched processes.
+const PATCHED_PROGRAM: &str = "patched_alloc";
+const TENTATIVE_PROGRAM: &str = "patched_tentative";
+const UNDO_PROGRAM: &str = "patched_undo";
+
 /// All programs at functions and USDT probes that report samples.
-pub(super) const PROGRAMS: [&str; 3] = [DRAW_PROGRAM, ALLOC_PROGRAM, FREE_PROGRAM];
+pub(super) const PROGRAMS: [&str; 6] =
+    [DRAW_PROGRAM, ALLOC_PROGRAM, FREE_PROGRAM, PATCHED_PROGRAM, TENTATIVE_PROGRAM, UNDO_PROGRAM];
+
+/// DWARF number of the stack pointer (System V ABI, AMD64 supplement, figure 3.36). Only processes on x86-64 are patched.
+const STACK_POINTER: u8 = 7;
 
 /// Maximum number of entries for the objects of one owner.
 const MAX_OF_OWNER: usize = MAX_SAMPLED_FUNCTIONS / 4;
@@ -68,6 +77,25 @@ pub enum SampleReport {
         /// Bytes from the probed instruction to the list of sampled blocks. Calls with another list as their first argument
         /// report no block. `None` if each call reports one.
         list: Option<i64>,
+    },
+    /// A block that a patched allocator has sampled: words at distances from the stack pointer, at the return to the caller.
+    PatchedAlloc {
+        /// Bytes from the stack pointer to the address of the block.
+        block: i64,
+        /// Bytes from the stack pointer to the size of the block, for which the sampler draws.
+        size: i64,
+        /// Bytes from the stack pointer to the sampling interval, with the level of thinning in the upper byte.
+        interval: i64,
+    },
+    /// A realloc of a patched allocator frees the block unless it fails.
+    Tentative {
+        /// Address of the block.
+        block: ArgumentPlace,
+    },
+    /// The realloc has failed, and keeps the block.
+    Undo {
+        /// Address of the block.
+        block: ArgumentPlace,
     },
 }
 
@@ -226,6 +254,9 @@ const fn program(site: &SampledSite) -> &'static str {
         SampleReport::Free { .. } => FREE_PROGRAM,
         SampleReport::Draw { .. } => DRAW_PROGRAM,
         SampleReport::Alloc { .. } => ALLOC_PROGRAM,
+        SampleReport::PatchedAlloc { .. } => PATCHED_PROGRAM,
+        SampleReport::Tentative { .. } => TENTATIVE_PROGRAM,
+        SampleReport::Undo { .. } => UNDO_PROGRAM,
     }
 }
 
@@ -233,7 +264,9 @@ const fn program(site: &SampledSite) -> &'static str {
 fn function(site: &SampledSite) -> SampledFunction {
     let none = SampledFunction { allocator: site.allocator.0.into(), ..SampledFunction::default() };
     match site.report {
-        SampleReport::Free { block } => SampledFunction { address: place(block), ..none },
+        SampleReport::Free { block } | SampleReport::Tentative { block } | SampleReport::Undo { block } => {
+            SampledFunction { address: place(block), ..none }
+        }
         SampleReport::Draw { size } => SampledFunction { size: place(size), ..none },
         SampleReport::Alloc { block, sizes, interval, list } => {
             let (size, drawn, extra) = match sizes {
@@ -248,7 +281,16 @@ fn function(site: &SampledSite) -> SampledFunction {
             let (address, list) = (place(block), list.unwrap_or(0));
             SampledFunction { address, size, drawn, extra, interval_kind, interval, list, ..none }
         }
+        SampleReport::PatchedAlloc { block, size, interval } => {
+            let (address, size) = (on_stack(block), on_stack(size));
+            SampledFunction { address, size, drawn: size, interval_kind: interval_kind::STACK, interval, ..none }
+        }
     }
+}
+
+/// Returns the place of a word on the stack. `offset`: bytes from the stack pointer.
+fn on_stack(offset: i64) -> ValuePlace {
+    place(ArgumentPlace::word(ArgumentLocation::Memory { register: STACK_POINTER, offset }))
 }
 
 /// Place of the size that the thread has drawn last.
@@ -394,5 +436,26 @@ mod tests {
         assert_eq!([drawn.size.kind, drawn.drawn.kind], [value_place::DRAWN; 2]);
         let free = function(&SITE);
         assert_eq!((free.address.register, free.size.kind, free.allocator), (5, value_place::NONE, 7));
+    }
+
+    #[test]
+    fn words_of_a_patched_allocator_are_below_the_stack_pointer() {
+        let site =
+            SampledSite { report: SampleReport::PatchedAlloc { block: -104, size: -112, interval: -120 }, ..SITE };
+        let patched = function(&site);
+        let word = |offset| ValuePlace { kind: value_place::MEMORY, register: 7, offset, ..ValuePlace::default() };
+        assert_eq!((patched.address, patched.size, patched.drawn), (word(-104), word(-112), word(-112)));
+        assert_eq!((patched.interval_kind, patched.interval, patched.allocator), (interval_kind::STACK, -120, 7));
+        assert_eq!((patched.extra, patched.list, program(&site)), (0, 0, PATCHED_PROGRAM));
+    }
+
+    #[test]
+    fn steps_of_a_realloc_have_programs_of_their_own() {
+        let block = ArgumentPlace::word(ArgumentLocation::Register(5));
+        let reports = [SampleReport::Free { block }, SampleReport::Tentative { block }, SampleReport::Undo { block }];
+        let sites = reports.map(|report| SampledSite { report, ..SITE });
+        assert_eq!(sites.each_ref().map(program), ["sampled_free", "patched_tentative", "patched_undo"]);
+        // The places are those of a free, so all three share an entry of the map.
+        assert_eq!(sites.each_ref().map(function), [function(&SITE); 3]);
     }
 }

@@ -38,6 +38,10 @@ pub enum UntracedReason {
     Damaged,
     /// The probes could not be attached to the allocator of the process.
     NotAttached,
+    /// Blocks are sampled only, and the process neither has a sampler nor is patched.
+    NotPatched,
+    /// The blocks of the process are sampled, and its page faults are therefore left out.
+    Sampled,
     /// The process or its files cannot be read.
     Unreadable,
     /// The process ended before its files could be read.
@@ -46,7 +50,7 @@ pub enum UntracedReason {
 
 impl UntracedReason {
     /// All reasons, ordered as in reports.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Architecture,
         Self::Stripped,
         Self::Go,
@@ -59,6 +63,8 @@ impl UntracedReason {
         Self::UnsupportedAllocator,
         Self::Damaged,
         Self::NotAttached,
+        Self::NotPatched,
+        Self::Sampled,
         Self::Unreadable,
         Self::Ended,
     ];
@@ -79,6 +85,8 @@ impl UntracedReason {
             Self::UnsupportedAllocator => "unsupported_allocator",
             Self::Damaged => "damaged",
             Self::NotAttached => "not_attached",
+            Self::NotPatched => "not_patched",
+            Self::Sampled => "sampled",
             Self::Unreadable => "unreadable",
             Self::Ended => "ended",
         }
@@ -102,6 +110,8 @@ impl UntracedReason {
             Self::UnsupportedAllocator => "its allocator has no functions that can be probed",
             Self::Damaged => "a mapped file, which may be its allocator, is damaged",
             Self::NotAttached => "the probes could not be attached to its allocator",
+            Self::NotPatched => "it is not patched, and takes no samples of its own",
+            Self::Sampled => "its allocations are sampled, so its page faults are left out",
             Self::Unreadable => "not readable: no permission, or too many open files",
             Self::Ended => "ended before its files could be read",
         }
@@ -117,6 +127,9 @@ impl UntracedReason {
     /// allocator. Mappings of another architecture are not recorded, because its system calls have other numbers.
     #[must_use]
     pub fn applies_to(self, class: EventClass) -> bool {
+        if self == Self::Sampled {
+            return class.counts_pages();
+        }
         class.probes_allocators() || class.holds_mappings() && self == Self::Architecture
     }
 }
@@ -269,5 +282,6 @@ mod tests {
         };
         assert_eq!(classes(UntracedReason::Go), [true, false, false, false]);
         assert_eq!(classes(UntracedReason::Architecture), [true, true, false, false]);
+        assert_eq!(classes(UntracedReason::Sampled), [false, false, true, false]);
     }
 }

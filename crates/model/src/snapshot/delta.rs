@@ -19,7 +19,8 @@ pub struct Delta {
     /// changes after it.
     pub is_marked: bool,
     /// Changes of images and stacks by event class. Negative changes wrap: live numbers if more was freed than
-    /// allocated, and all numbers of a stack that was merged into another one.
+    /// allocated, live and allocated numbers if samples were thinned, and all numbers of a stack that was merged into another
+    /// one.
     pub usage: BTreeMap<EventClass, BTreeMap<ImageId, ImageUsage>>,
     /// New stacks, by the first image with the stack. An image can have totals of stacks that are listed under its parent.
     pub stacks: BTreeMap<ImageId, Stacks>,

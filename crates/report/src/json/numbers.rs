@@ -91,14 +91,14 @@ fn with_intervals(view: MetricView<'_>, usage: Quantities, sampled: &SampledPart
     }
 }
 
-/// Returns a number; 0 for a decrease in a window of a recording.
+/// Returns a number; 0 for a decrease in a window of a recording. Corrections of samples can exceed what was allocated in it.
 fn increase(number: u64) -> u64 {
     number.cast_signed().max(0).cast_unsigned()
 }
 
 /// Returns the ends of the interval of an estimate. `uncertainty`: `None` if the report has no interval.
 fn ends(estimate: u64, uncertainty: Option<Uncertainty>) -> [Option<u64>; 2] {
-    uncertainty.map_or([None; 2], |uncertainty| uncertainty.ends(estimate).map(Some))
+    uncertainty.map_or([None; 2], |uncertainty| uncertainty.ends(increase(estimate)).map(Some))
 }
 
 /// Returns the ends of the interval of live bytes, or of a number of live blocks.
@@ -119,13 +119,13 @@ pub(super) fn ends_of_peak(profile: &Profile, peak: Option<Bytes>, sampled: &Sam
 }
 
 pub(super) fn without_errors(profile: &Profile, usage: Quantities) -> Numbers {
-    let free = usage.free();
+    let free = usage.free().increase();
     let mut numbers = Numbers { free_bytes: free.bytes.0, free_count: free.count, ..Numbers::default() };
     for quantity in Quantity::ALL {
         let value = usage[quantity];
         match numbers.number_mut(quantity.facts().name) {
             Some(NumberMut::Signed(number)) => *number = live(profile, value),
-            Some(NumberMut::Unsigned(number)) => *number = value,
+            Some(NumberMut::Unsigned(number)) => *number = increase(value),
             Some(NumberMut::Optional(number)) => *number = is_measured(profile, quantity).then_some(value),
             Some(NumberMut::OptionalSigned(number)) => {
                 *number = is_measured(profile, quantity).then(|| live(profile, value));

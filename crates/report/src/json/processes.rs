@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use memtrace_json::{self as schema};
 use memtrace_model::{
-    EndedGroup, EndedRun, ImageEnd, ProcessMemory, ProcessProfile, Profile, Sampler, Untraced, UntracedProcess,
-    UntracedReason,
+    EndedGroup, EndedRun, ImageEnd, PatchedProcess, ProcessMemory, ProcessProfile, Profile, Sampler, Untraced,
+    UntracedProcess, UntracedReason,
 };
 
 use super::objects::{by_name, in_order};
@@ -94,6 +94,23 @@ fn has_older_blocks(profile: &Profile, process: &ProcessProfile) -> bool {
 /// Converts a sampler.
 pub(super) fn sampler(sampler: Sampler) -> schema::Sampler<'static> {
     schema::Sampler { source: sampler.source.name().into(), interval_bytes: sampler.interval.map(|bytes| bytes.0) }
+}
+
+/// Converts a process whose allocator was patched.
+pub(super) fn patched(process: &PatchedProcess) -> schema::PatchedProcess<'_> {
+    schema::PatchedProcess {
+        pid: process.pid.0,
+        comm: process.comm.raw().into(),
+        functions: process.functions,
+        gaps: process.gaps.iter().map(Into::into).collect(),
+        allocated_bytes: process.allocated.map(|bytes| bytes.0),
+        exact: process.exact,
+        samples: process.samples,
+        not_inserted: process.not_inserted,
+        level: process.level,
+        stop_s: process.stop.as_secs_f64(),
+        restarted_calls: process.rewound,
+    }
 }
 
 fn demotion(profile: &Profile, process: &ProcessProfile) -> Option<schema::Demotion> {

@@ -59,8 +59,9 @@ impl<'a> Sums<'a> {
         let of_free = [Measure::Bytes, Measure::Count].map(|measure| self.sampled.freed_uncertainty(profile, measure));
         let of_alloc = self.uncertainties(Quantity::AllocBytes);
         let all = [
-            self.sum(words.alloc, [total.alloc(), part.alloc()], alloc_error, of_alloc),
-            self.sum(words.free, [total.free(), part.free()], free_error, of_free),
+            // In a window of a recording, corrections of samples can exceed what was allocated or freed in it.
+            self.sum(words.alloc, [total.alloc().increase(), part.alloc()], alloc_error, of_alloc),
+            self.sum(words.free, [total.free().increase(), part.free()], free_error, of_free),
         ];
         live.into_iter().chain(exit).chain(all).collect()
     }
@@ -204,6 +205,13 @@ pub(super) fn write(view: MetricView<'_>, out: &mut TextWriter<'_>) -> io::Resul
     }
     if let Some(sentences) = samplers::sentences(profile, view.is_of_marks()) {
         writeln!(out, "\n{}", out.wrapped(&sentences, 2))?;
+    }
+    let patched = samplers::patched(profile);
+    if !patched.is_empty() {
+        writeln!(out)?;
+    }
+    for sentence in patched {
+        writeln!(out, "{}", out.wrapped(&sentence, 2))?;
     }
     Ok(())
 }

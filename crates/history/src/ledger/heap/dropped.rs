@@ -31,7 +31,7 @@ impl Heap {
         blocks.remove_if(
             |block| block.size < min_size,
             |block| {
-                let sample = samples.remove(&block);
+                let sample = samples.remove(&block).map(|live| live.sample);
                 let amount = amount_of(&block, sample.as_ref());
                 accounts.free(totals, &block, amount, None, at, budget);
                 totals.free(block.stack, amount);
@@ -48,7 +48,7 @@ impl Heap {
     /// Counts a new block that is not followed.
     #[cold]
     pub(super) fn alloc_dropped(&mut self, new: NewBlock<'_>, key: StackKey, budget: &mut Budget) {
-        let NewBlock { address, size, sample, tid, tick } = new;
+        let NewBlock { address, size, sample, tid, tick, .. } = new;
         let stack = self.totals.index_or_insert(key, budget);
         let block = Block::new(address, tid, size, stack, tick);
         let amount = amount_of(&block, sample);

@@ -1,5 +1,6 @@
 //! Image of the reference model.
 
+use memtrace_common::thinning::thinning_hash;
 use memtrace_model::{Log2, Variance};
 
 use super::*;
@@ -8,6 +9,8 @@ use super::*;
 pub(super) struct ReferenceBlock {
     pub(super) size: u64,
     pub(super) sample: Option<Sample>,
+    /// Level of thinning of the sample.
+    pub(super) level: u8,
     pub(super) key: StackKey,
     pub(super) tick: u32,
     pub(super) tid: Tid,
@@ -36,12 +39,21 @@ pub(super) struct ReferenceProfile {
 #[derive(Default)]
 pub(super) struct ReferenceImage {
     pub(super) live: BTreeMap<AbsAddr, ReferenceBlock>,
-    pub(super) tentative: BTreeMap<Tid, (AbsAddr, Option<ReferenceBlock>, Tick, bool)>,
+    /// Latest tentative frees: address and block, time of the free, and flags: true if the block was temporary, and if its
+    /// free was unmatched.
+    pub(super) tentative: BTreeMap<Tid, (AbsAddr, Option<ReferenceBlock>, Tick, bool, bool)>,
     pub(super) alloc: BTreeMap<StackKey, Amount>,
     pub(super) free: BTreeMap<StackKey, Amount>,
     pub(super) temporary: BTreeMap<StackKey, Amount>,
     /// Samples of all allocated blocks that are sampled.
     pub(super) samples: BTreeMap<StackKey, Vec<Sample>>,
+    /// Stacks that have had samples.
+    pub(super) sampled: BTreeSet<StackKey>,
+    /// Level of thinning.
+    pub(super) level: u8,
+    salt: u64,
+    /// Salt of the process when it was patched.
+    pub(super) patched: Option<u64>,
     pub(super) profile: ReferenceProfile,
     /// Sizes of all allocated blocks in bytes, each with the number of blocks that it stands for.
     pub(super) sizes: BTreeMap<StackKey, Vec<(u64, u64)>>,
@@ -115,6 +127,54 @@ impl ReferenceImage {
         Some(block)
     }
 
+    /// Raises the level of thinning.
+    pub(super) fn thin(&mut self, level: u8, salt: u64) {
+        if level == 0 {
+            self.patched = Some(salt);
+        }
+        if level > self.level {
+            (self.level, self.salt) = (level, salt);
+            let addresses: Vec<_> = self.live.keys().copied().collect();
+            addresses.into_iter().for_each(|address| self.thin_block(address));
+        }
+    }
+
+    /// Thins the sample of a live block, if there is one, to the level of the image.
+    pub(super) fn thin_block(&mut self, address: AbsAddr) {
+        let Some(&block) = self.live.get(&address).filter(|block| block.level < self.level) else { return };
+        let Some(mut sample) = block.sample else { return };
+        self.leave_out(address);
+        let hash = thinning_hash(address.0, self.salt);
+        if (block.level..self.level).any(|level| hash >> (48 + level) & 1 == 1) {
+            return;
+        }
+        for _ in block.level..self.level {
+            let Sample { amount: Amount { bytes, count }, bytes_variance, count_variance } = sample;
+            let variance = |variance: u128, product: u64| (4 * variance + 2 * u128::from(product)).min(1 << 63);
+            sample = Sample {
+                amount: Amount { bytes: Bytes(2 * bytes.0), count: 2 * count },
+                bytes_variance: variance(bytes_variance, bytes.0 * block.size),
+                count_variance: variance(count_variance, count),
+            };
+        }
+        let block = ReferenceBlock { sample: Some(sample), level: self.level, ..block };
+        *self.alloc.entry(block.key).or_default() += sample.amount;
+        self.samples.entry(block.key).or_default().push(sample);
+        self.sizes.entry(block.key).or_default().push((block.size, sample.amount.count));
+        self.live.insert(address, block);
+    }
+
+    /// Removes a live sampled block, as if it had not been allocated.
+    pub(super) fn leave_out(&mut self, address: AbsAddr) {
+        let block = self.live.remove(&address).unwrap();
+        let (sample, size) = (block.sample.unwrap(), (block.size, block.amount().count));
+        *self.alloc.get_mut(&block.key).unwrap() -= sample.amount;
+        let samples = self.samples.get_mut(&block.key).unwrap();
+        samples.remove(samples.iter().position(|other| *other == sample).unwrap());
+        let sizes = self.sizes.get_mut(&block.key).unwrap();
+        sizes.remove(sizes.iter().position(|other| *other == size).unwrap());
+    }
+
     /// Counts a block that is about to be freed, and returns true if it is temporary.
     pub(super) fn add_temporary(&mut self, address: AbsAddr, tid: Tid, is_last: bool) -> bool {
         let Some(block) = self.live.get(&address).filter(|block| is_last && block.tid == tid) else { return false };
@@ -182,7 +242,10 @@ impl ReferenceImage {
             let held = self.profile.live.get(&id).copied().filter(|_| in_profile).unwrap_or_default();
             numbers += Quantities::ZERO.with_spreads(held.spread, alloc.spread);
             usage.total += numbers;
-            usage.by_stack.insert(id, numbers.with(Quantity::AtPeakBytes, at_peak));
+            let numbers = numbers.with(Quantity::AtPeakBytes, at_peak);
+            if !numbers.is_zero() {
+                usage.by_stack.insert(id, numbers);
+            }
         }
         if settings.lifetimes {
             let ages = self.live.values().filter(|_| ended != Some(ImageEnd::Exec));
@@ -223,7 +286,7 @@ impl ReferenceImage {
 
     /// Returns the size of the stacks in the limit of stacks. A stack with samples counts as two.
     pub(super) fn used_totals(&self) -> usize {
-        let has_samples = |key| self.samples.get(&key).is_some_and(|samples| !samples.is_empty());
+        let has_samples = |key| self.sampled.contains(&key);
         let has_profile = |key| self.profile.alloc.get(&key).is_some_and(|alloc| !alloc.is_empty());
         self.limited().map(|key| if has_samples(key) || has_profile(key) { 2 } else { 1 }).sum()
     }
@@ -266,6 +329,7 @@ impl ReferenceImage {
             let amount = amounts.remove(&key).unwrap_or_default();
             *amounts.entry(other).or_default() += amount;
         }
+        self.sampled.remove(&key);
         let samples = self.samples.remove(&key).unwrap_or_default();
         self.samples.entry(other).or_default().extend(samples);
         let profiled = self.profile.alloc.remove(&key).unwrap_or_default();
@@ -279,7 +343,8 @@ impl ReferenceImage {
     }
 
     fn has_usage(&self) -> bool {
-        !self.alloc.is_empty() || self.unmatched > 0 || self.repeated > 0 || self.unmatched_samples > 0
+        let has_allocated = self.alloc.values().any(|alloc| *alloc != Amount::default());
+        has_allocated || self.unmatched > 0 || self.repeated > 0 || self.unmatched_samples > 0
     }
 }
 

@@ -44,15 +44,15 @@ impl ImageTotals {
         self.spreads_at(index, budget).alloc += spread;
     }
 
-    /// Adds allocations that a profile of the target counts. The high-water mark does not change before
-    /// [`Self::end_reading`].
-    pub(in crate::ledger) fn add_profiled(&mut self, index: u32, alloc: SampleSum, budget: &mut Budget) {
+    /// Adds samples to the live and the allocated amount: allocations that a profile of the target counts, or a correction, which
+    /// can be negative. The high-water mark does not change before [`Self::end_changes`].
+    pub(in crate::ledger) fn add_samples(&mut self, index: u32, samples: SampleSum, budget: &mut Budget) {
         self.change(index, |totals| {
-            totals.live += alloc.amount;
-            totals.alloc += alloc.amount;
+            totals.live += samples.amount;
+            totals.alloc += samples.amount;
         });
-        self.live += alloc.amount;
-        self.add_spread(index, alloc.spread, budget);
+        self.live += samples.amount;
+        self.add_spread(index, samples.spread, budget);
     }
 
     /// Subtracts frees that a profile of the target counts.
@@ -62,8 +62,8 @@ impl ImageTotals {
         self.subtract_live_spread(index, free.spread);
     }
 
-    /// Updates the high-water mark after a reading of a profile of the target.
-    pub(in crate::ledger) fn end_reading(&mut self) {
+    /// Updates the high-water mark after changes that happen at once: a reading of a profile of the target, or corrections.
+    pub(in crate::ledger) fn end_changes(&mut self) {
         self.update_peak();
     }
 

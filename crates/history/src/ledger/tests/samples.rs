@@ -17,7 +17,7 @@ impl Story {
     fn sampled(self, address: u64, sample: Sample, stack: StackId) -> Self {
         let (address, size, sample) = (AbsAddr(address), Bytes(10), Box::new(sample));
         let (allocator, tag) = (AllocatorId::UNKNOWN, TagId::UNTAGGED);
-        self.event(PID, T1, 5, EventKind::SampledAlloc { address, size, sample, stack, allocator, tag })
+        self.event(PID, T1, 5, EventKind::SampledAlloc { address, size, sample, thinning: 0, stack, allocator, tag })
     }
 
     fn free_sampled(self, address: u64) -> Self {
@@ -171,6 +171,7 @@ fn old_samples_are_those_of_old_blocks() {
         address: AbsAddr(B),
         size: Bytes(10),
         sample: Box::new(OTHER),
+        thinning: 0,
         stack: S,
         allocator: AllocatorId::UNKNOWN,
         tag: TagId::UNTAGGED,

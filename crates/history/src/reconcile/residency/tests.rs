@@ -274,3 +274,26 @@ fn a_negative_change_of_touches_is_raised() {
     };
     assert_eq!([raised(-3, -2), raised(5, -2), raised(1, 4)], [pages(0), pages(5), pages(4)]);
 }
+
+#[test]
+fn removed_totals_of_a_sample_have_no_variance() {
+    let pages = |count: i64| {
+        let count = count.cast_unsigned();
+        Amount { bytes: Bytes(count.wrapping_mul(PAGE.0)), count }
+    };
+    let touched = |count: i64| {
+        let mut stack = Quantities::ZERO
+            .with_amount(Quantity::AllocBytes, pages(count))
+            .with(Quantity::AllocVariance, count.cast_unsigned());
+        scale_stack(&mut stack, 8);
+        stack
+    };
+    assert_eq!((touched(3).alloc(), touched(3)[Quantity::AllocVariance]), (pages(24), 168));
+    // The totals of a stack and their removal cancel each other.
+    let mut sum = touched(3);
+    sum += touched(-3);
+    assert!(sum.is_zero());
+    let mut removed = touched(-3);
+    raise_touches(&mut removed);
+    assert_eq!((removed.alloc(), removed[Quantity::AllocVariance]), (pages(0), 0));
+}

@@ -65,6 +65,11 @@ impl Probes {
         }
     }
 
+    /// Waits until the probes are removed whose removal has begun.
+    pub fn complete_removals(&mut self) {
+        drop(self.removal.take());
+    }
+
     /// Starts to remove the probes in the background. Calls `on_progress` after the removal of each link. Probes of a removal
     /// in progress count too.
     #[must_use]

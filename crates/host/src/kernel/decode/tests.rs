@@ -199,6 +199,7 @@ fn sampled_alloc_contains_sizes_and_weight() {
         address: ADDRESS,
         size: Bytes(64),
         sample: Box::new(Sample { amount, bytes_variance, count_variance }),
+        thinning: 0,
         stack: StackId(99),
         allocator,
         tag,
@@ -212,6 +213,20 @@ fn sampled_alloc_contains_sizes_and_weight() {
     assert_eq!(decode(&record(27, &[ADDRESS.0, 64, 99, 512, 0, 1 << 16])), Err(BadRecord), "no such allocator");
     assert_eq!(decode(&record(27, &[ADDRESS.0, 64, 99, 1 << 57, 0, 3])), Err(BadRecord), "beyond the address space");
     assert_eq!(decode(&record(27, &[ADDRESS.0, 1 << 57, 99, 64, 0, 3])), Err(BadRecord), "beyond the address space");
+}
+
+#[test]
+fn sampled_alloc_contains_the_level_of_thinning() {
+    // The level is in the upper byte of the interval. All blocks are sampled, if the interval is a byte.
+    let thinning_of = |word: u64| match decoded(&record(27, &[ADDRESS.0, 64, 99, 64, word, 3])) {
+        EventKind::SampledAlloc { thinning, sample, .. } => (thinning, sample.amount),
+        other => panic!("{other:?}"),
+    };
+    let exact = Amount { bytes: Bytes(64), count: 1 };
+    assert_eq!([0, 9, 15].map(|level| thinning_of(level << 56 | 1)), [(0, exact), (9, exact), (15, exact)]);
+    let refused = |word: u64| decode(&record(27, &[ADDRESS.0, 64, 99, 64, word, 3]));
+    assert_eq!(refused(16 << 56 | 1), Err(BadRecord), "no such level");
+    assert_eq!(refused(1 << 56), Err(BadRecord), "the target has weighted the block");
 }
 
 #[test]

@@ -1,12 +1,13 @@
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::num::NonZeroU32;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use aya::maps::{Array, HashMap, MapData};
 use memtrace_model::{Bytes, EventKind};
 
 use super::*;
-use crate::kernel::{MapSizes, ProcessFilter, bpf_syscall};
+use crate::kernel::{MapSizes, MapUses, ProcessFilter, bpf_syscall};
 
 /// Maximum number of instructions that the verifier may process for a program. The kernel's limit is 1,000,000
 /// (`BPF_COMPLEXITY_LIMIT_INSNS`, include/linux/bpf.h), but other kernels process up to twice as many instructions for the same
@@ -69,4 +70,40 @@ fn privileged_start_of_a_process_ends_the_share_of_an_earlier_one() {
         count
     };
     assert_eq!(readers.iter_mut().map(ends).collect::<Vec<_>>(), [1, 1]);
+}
+
+/// Starts a copy of itself when it has read a line, and prints the pid of the copy. Both end when standard input is closed.
+const COPIED_SHELL: &str = "read line; exec 3<&0; (read line <&3; exit 0) & echo $!; wait";
+
+#[test]
+fn privileged_page_faults_of_children_can_be_left_out_too() {
+    let uses = MapUses { samples: true, ..MapUses::default() };
+    let options = Options { map_sizes: MapSizes::FULL.with(uses), ..Options::default() };
+    let (mut kernel, _readers) = Kernel::load(&options).unwrap();
+    kernel.open().unwrap();
+    let is_left_out = |kernel: &Kernel, pid: u32| {
+        let map: HashMap<&MapData, u32, u32> = kernel.bpf.map("SAMPLED_PROCESSES").unwrap().try_into().unwrap();
+        map.get(&pid, 0).is_ok()
+    };
+    for with_children in [false, true] {
+        let mut shell = Command::new("sh");
+        let script = format!("echo runs; {COPIED_SHELL}");
+        shell.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut parent = shell.spawn().unwrap();
+        let pid = parent.id();
+        let mut lines = BufReader::new(parent.stdout.take().unwrap()).lines();
+        // Its exec, which would remove the entry, is over.
+        assert_eq!(lines.next().unwrap().unwrap(), "runs");
+        assert!(!is_left_out(&kernel, pid));
+        kernel.leave_out_pages(Pid(pid), with_children).unwrap();
+        let mut stdin = parent.stdin.take().unwrap();
+        stdin.write_all(b"\n").unwrap();
+        let child = lines.next().unwrap().unwrap().parse().unwrap();
+        assert_eq!([pid, child].map(|pid| is_left_out(&kernel, pid)), [true, with_children]);
+        kernel.record_pages(Pid(pid)).unwrap();
+        assert_eq!([pid, child].map(|pid| is_left_out(&kernel, pid)), [false, with_children]);
+        drop(stdin);
+        parent.wait().unwrap();
+        assert!(!is_left_out(&kernel, child));
+    }
 }
