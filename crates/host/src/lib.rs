@@ -15,6 +15,7 @@ pub mod mmap_events;
 mod object_budget;
 mod own_mapping;
 mod own_server;
+pub mod patcher;
 mod perf_event;
 pub mod pmu;
 pub mod privileges;

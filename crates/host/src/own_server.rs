@@ -1,11 +1,14 @@
 //! A *server* is the executable of memtrace, started again under another name. It gets requests through a socket, and forks a
-//! *worker* for each request. A worker can hang or be killed without harm to memtrace.
+//! *worker* for each request. A worker can hang or be killed without harm to memtrace. The patcher is a server without workers,
+//! which is not killed.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -23,22 +26,44 @@ pub(crate) const MAX_DESCRIPTORS: usize = 5;
 /// is 1 GiB, which would be a part of the memory of each worker.
 const ARENA: &str = "65536";
 
-/// A running server. It is killed when this value is dropped.
+/// Time in which a server that is not killed should end after the end of its socket.
+const END: Duration = Duration::from_secs(1);
+/// Interval of the checks whether it has ended.
+const END_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Environment variables of the tests that kill a server (`patcher/fault.rs`).
+#[cfg(feature = "fault-points")]
+const FAULT_VARIABLES: [&str; 2] = ["MEMTRACE_FAULT_POINT", "MEMTRACE_FAULT_TARGET"];
+
+/// A running server.
 #[derive(Debug)]
 pub(crate) struct OwnServer {
     child: Child,
     socket: OwnedFd,
+    /// True if the server is killed when this value is dropped. Otherwise, it finishes its present request.
+    is_killed: bool,
 }
 
 impl OwnServer {
-    /// Starts the executable with `name` as its first argument.
+    /// Starts the executable with `name` as its first argument. The server is killed when the value is dropped.
     pub(crate) fn start(name: &str) -> io::Result<Self> {
+        Self::start_with(name, true)
+    }
+
+    /// Starts a server that always finishes its present request.
+    pub(crate) fn start_uninterrupted(name: &str) -> io::Result<Self> {
+        Self::start_with(name, false)
+    }
+
+    fn start_with(name: &str, is_killed: bool) -> io::Result<Self> {
         let (socket, end) = pair()?;
         let mut command = Command::new(procfs::own_program());
         // A signal from the terminal is for memtrace only: memtrace then writes its report, and needs its servers for it.
         command.arg0(name).env_clear().env("MIMALLOC_ARENA_RESERVE", ARENA).current_dir("/").process_group(0);
+        #[cfg(feature = "fault-points")]
+        command.envs(FAULT_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
         let child = command.stdin(Stdio::from(end)).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        Ok(Self { child, socket })
+        Ok(Self { child, socket, is_killed })
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
@@ -50,8 +75,19 @@ impl Drop for OwnServer {
     fn drop(&mut self) {
         // The end of the socket ends the server, even if memtrace may not send signals to another user.
         let _ = shutdown(&self.socket, Shutdown::Both);
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if self.is_killed {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            return;
+        }
+        let end = Instant::now() + END;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() >= end {
+                log::warn!("process {} still works for memtrace; it ends by itself", self.child.id());
+                return;
+            }
+            thread::sleep(END_INTERVAL);
+        }
     }
 }
 
@@ -62,6 +98,11 @@ const HIGHEST_OOM_SCORE: i32 = 1000;
 pub(crate) fn begin() {
     // memtrace can be protected from the OOM killer, but a server must not be. A process can always raise its own score.
     let _ = procfs::set_own_oom_score(HIGHEST_OOM_SCORE);
+    isolate();
+}
+
+/// Closes the descriptors that this process has inherited, and ignores the signals that end memtrace.
+pub(crate) fn isolate() {
     // SAFETY: the standard library has no descriptor besides the standard streams yet.
     unsafe { libc::close_range(3, u32::MAX, 0) };
     // A service manager signals all processes of a service. memtrace then writes its report, which needs its servers.

@@ -31,6 +31,7 @@ mod own_process;
 mod page_touches;
 mod pagemap;
 mod passwd;
+mod patched;
 mod pidfd;
 mod pressure;
 mod process;
@@ -50,6 +51,8 @@ mod sharer;
 mod smaps;
 mod status;
 mod system;
+#[cfg(target_arch = "x86_64")]
+mod task_status;
 mod undo;
 mod uprobe_events;
 mod vmstat;
@@ -72,6 +75,8 @@ pub use locks::end_reader;
 pub use machine_memory::{machine_memory, memory_by_type};
 pub use machine_usage::{machine_usage, processor_time_of_machine};
 pub use maps::Inode;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use maps::MapsEntry;
 pub use mem::{MemoryReader, MemoryView, WordReader};
 pub use memcg::{GroupReading, MemoryGroups};
 pub use memcg_limits::{cgroup_memory, memory_high, memory_of_cgroup};
@@ -84,11 +89,16 @@ pub use own_process::{
 };
 pub use page_touches::{ClearedPages, PageReading, PageTracker, UnmappedCache, has_soft_dirty, tracked_ranges};
 pub use pagemap::page_size;
+pub use patched::{ControlPage, ControlValues, PatchedStub, mapped_inode, patched_processes, stubs};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use patched::{
+    is_stub_descriptor, open_mapped_stub, open_memory_for_writing, open_new_stub, open_thread_memory,
+};
 pub(crate) use pidfd::open_pidfd;
 pub use pidfd::{exits_within, has_ended};
 pub use pressure::machine_pressure;
-pub use process::{Process, comm, inspect, proc_path};
-pub(crate) use process::{is_in_procfs, mount_namespace, start_time};
+pub use process::{Process, comm, inspect, proc_path, start_time};
+pub(crate) use process::{is_in_procfs, mount_namespace};
 pub use process_metadata::{MetadataReader, ProcessMetadata, thread_name, thread_names, threads};
 pub(crate) use process_user::is_in_own_user_namespace;
 pub use process_user::responsible_user;
@@ -108,5 +118,9 @@ pub use status::counted;
 pub(crate) use system::kernel_btf;
 pub(crate) use system::uprobe_type;
 pub use system::{kernel_release, kernel_version, lockdown_modes, online_cpus, sysctl};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use task_status::{
+    TaskStatus, age, auxiliary_vector, children, is_ending, is_frozen, is_io_worker, mappings, task_status, tasks,
+};
 pub(crate) use uprobe_events::uprobe_events;
 pub use vmstat::{has_swap, vm_counters};

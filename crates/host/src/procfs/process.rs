@@ -142,7 +142,8 @@ pub(super) fn is_kernel_thread(pid: Pid) -> bool {
 }
 
 /// Returns the time when a process started, in clock ticks since the boot. A later process with the same pid has another time.
-pub(crate) fn start_time(pid: Pid) -> Option<u64> {
+#[must_use]
+pub fn start_time(pid: Pid) -> Option<u64> {
     // proc_pid_stat(5) counts fields from 1, and the first field of the result is the third.
     stat_fields(&kernel_files::read(proc_path(pid, "stat")).ok()?)?.get(22 - 3)?.parse().ok()
 }
