@@ -4,6 +4,7 @@
 mod accounts;
 mod args;
 mod console;
+mod detach;
 mod diff;
 mod doctor;
 mod exit;
@@ -25,7 +26,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use memtrace_host::{symbolizer, target_files};
+use memtrace_host::{patcher, symbolizer, target_files};
 
 use self::args::{Action, Arguments};
 #[cfg(test)]
@@ -57,6 +58,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if arguments.first().is_some_and(|name| name == target_files::NAME) {
         return target_files::serve();
     }
+    if arguments.first().is_some_and(|name| name == patcher::NAME) {
+        return patcher::serve();
+    }
     target_files::enable(forced_end::skips_files, privileges::TRACING);
     if arguments.len() <= 1 {
         console.line(help::INTRODUCTION);
@@ -85,6 +89,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Action::Wss(args)) => working_set::run(*args, &console).into(),
         Some(Action::Doctor(args)) => {
             let (text, exit) = doctor::run(&args);
+            print(text.as_bytes(), exit, &console).into()
+        }
+        Some(Action::Detach(args)) => {
+            let (text, exit) = detach::run(&args, &console);
             print(text.as_bytes(), exit, &console).into()
         }
         Some(Action::Explain(args)) => explain::run(*args, &console).into(),

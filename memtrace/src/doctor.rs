@@ -4,6 +4,7 @@ mod allocators;
 mod finding;
 mod kernel;
 mod namespaces;
+mod patching;
 mod permissions;
 mod process;
 mod symbols;
@@ -14,6 +15,7 @@ use memtrace_host::privileges::effective_capabilities;
 use memtrace_model::Pid;
 
 pub(crate) use finding::{Area, Finding, Verdict};
+pub(crate) use patching::{StubState, stubs};
 
 /// Checks the requirements of tracing and, if `pid` is given, that process.
 pub(crate) fn examine(pid: Option<Pid>) -> Vec<Finding> {

@@ -2,6 +2,7 @@
 
 mod bounded_set;
 pub(crate) mod finished_stacks;
+pub(crate) mod patched;
 pub(crate) mod sample_sites;
 pub(crate) mod select;
 pub(crate) mod track;

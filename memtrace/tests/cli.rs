@@ -200,6 +200,8 @@ fn forgotten_pid_or_dash_has_a_tip() {
     refused("doctor now", &["unexpected argument 'now'", "Usage: memtrace doctor"]);
     refused("explain 4711", &["tip: to name a process, write: --pid 4711", "Usage: memtrace explain"]);
     refused("doctor 1", &["tip: to name a process, write: --pid 1"]);
+    refused("detach 1", &["tip: to name a process, write: --pid 1"]);
+    refused("detach", &["no process is given", "--all for every process whose code a memtrace has changed"]);
 }
 
 #[test]

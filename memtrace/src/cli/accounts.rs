@@ -16,7 +16,8 @@ use crate::options::conflict::{ArgConflict, first_given};
 use crate::options::headings::OUTPUT;
 use crate::options::{
     DEFAULT_INTERVAL, DEFAULT_KEEP_ENDED, EndArgs, GeneralArgs, GroupArgs, HeapArgs, HookArgs, OutputArgs,
-    RecordingArgs, ShardArgs, SpanArgs, StackArgs, TargetArgs, TuningArgs, resolve_view, tags_without_rules,
+    RecordingArgs, SamplingArgs, ShardArgs, SpanArgs, StackArgs, TargetArgs, TuningArgs, resolve_view,
+    tags_without_rules,
 };
 use crate::options::{possible_values, units};
 use crate::trace::config::{AccountReport, Config};
@@ -74,6 +75,8 @@ pub(super) struct AccountsArgs {
     #[command(flatten)]
     heap: HeapArgs,
     #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
     tuning: TuningArgs,
     #[command(flatten)]
     general: GeneralArgs,
@@ -110,6 +113,7 @@ fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, ArgConflict> 
         mut grouping,
         hooks,
         heap,
+        sampling,
         mut tuning,
         general,
         sort,
@@ -152,7 +156,8 @@ fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, ArgConflict> 
         spans: SpanArgs::default(),
     };
     let run = RunArgs { shards: ShardArgs::default(), tuning, general };
-    let config = trace::config(TraceArgs { hooks, heap, ..TraceArgs::of_class(EventClass::Heap, common, run) })?;
+    let args = TraceArgs { hooks, heap, sampling, ..TraceArgs::of_class(EventClass::Heap, common, run) };
+    let config = trace::config(args)?;
     if has_program_tags && config.grouping.tags.as_ref().is_some_and(|rules| !rules.only_name_numbers()) {
         return Err(ArgConflict::new(
             "the rules for tags match stacks, but accounts have the tags that the program sets",
@@ -260,11 +265,12 @@ fn account_columns() -> impl TypedValueParser<Value = AccountColumn> {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
-    use memtrace_model::PartKeys;
+    use memtrace_model::{Bytes, PartKeys};
     use memtrace_report::Format;
 
     use super::super::args::{Action, Arguments};
     use super::*;
+    use crate::options::SamplingRate;
     use crate::run_kit::config::{Destination, Output};
 
     fn resolved(line: &str, is_terminal: bool) -> Result<Config, String> {
@@ -349,6 +355,15 @@ mod tests {
         let recorded = accounts("--pid 7 -o a.pftrace --record a -i 3s");
         assert_eq!((recorded.is_over_time(), recorded.interval), (true, Duration::from_secs(3)));
         assert!(!accounts("--pid 7 -o a.csv").is_over_time());
+    }
+
+    #[test]
+    fn samples_are_counted_on_request() {
+        let config = resolved("--all --sample-interval 1MiB", false).unwrap();
+        assert_eq!(config.sampling, Some(SamplingRate::Interval(Bytes(1 << 20))));
+        assert!(!config.probes_allocators() && !config.allow_patching);
+        let refused = resolved("--all --sample-interval 1MiB --source exact", false).unwrap_err();
+        assert!(refused.starts_with("--sample-interval is given together with --source exact"), "{refused}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 pub(crate) use tests::{parsed_trace, refusal_of_trace, resolved_trace};
 
 use super::accounts::AccountsArgs;
+use super::detach::DetachArgs;
 use super::diff::DiffArgs;
 use super::doctor::DoctorArgs;
 use super::explain::ExplainArgs;
@@ -25,7 +26,7 @@ use crate::options::HelpFlag;
 /// memtrace attaches to running processes, without a restart and without injecting code, and records every allocation
 /// and free. Then it draws a flame graph of the bytes that are still live, by allocating stack. It ends after
 /// --duration, on Ctrl-C or SIGTERM, or when its target ends. It needs root, or the capabilities that `memtrace doctor`
-/// lists.
+/// lists. Only --allow-patching permits it to change code of a process.
 #[derive(Debug, Parser)]
 #[command(
     name = "memtrace",
@@ -89,6 +90,9 @@ pub(super) enum Action {
     /// Check this machine for everything that tracing needs
     #[command(disable_help_flag = true)]
     Doctor(DoctorArgs),
+    /// Restore the code of processes that a killed memtrace has left patched
+    #[command(disable_help_flag = true, override_usage = help::DETACH_USAGE)]
+    Detach(DetachArgs),
     /// Print a completion script for a shell
     #[command(disable_help_flag = true)]
     Completions {
@@ -98,8 +102,9 @@ pub(super) enum Action {
         #[command(flatten)]
         help: HelpFlag,
     },
+    // Hidden: the list of commands fills its page, and the last line of the short help names the command.
     /// Print the man page, in roff
-    #[command(disable_help_flag = true)]
+    #[command(hide = true, disable_help_flag = true)]
     Man {
         #[command(flatten)]
         help: HelpFlag,

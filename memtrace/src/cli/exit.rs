@@ -146,6 +146,8 @@ impl From<UntracedReason> for Exit {
             | UntracedReason::GoUnreadable
             | UntracedReason::GoProfilesFull
             | UntracedReason::NotAttached
+            | UntracedReason::NotPatched
+            | UntracedReason::Sampled
             | UntracedReason::Unreadable
             | UntracedReason::Ended => Self::Untraceable,
         }

@@ -40,9 +40,10 @@ pub(super) const EXPLAIN_USAGE: &str = "memtrace explain [OPTIONS] --pid <PID>..
                                         memtrace explain [OPTIONS] --all|--comm <NAME>|--exe <PATH>|--cgroup \
                                         <PATH>|--user <USER>";
 pub(super) const RECLAIM_USAGE: &str = usage_of!("reclaim");
+pub(super) const DETACH_USAGE: &str = "memtrace detach --pid <PID>...\n       memtrace detach --all";
 
 /// Examples: the purpose, and the command line.
-pub(super) const EXAMPLES: [(&str, &str); 13] = [
+pub(super) const EXAMPLES: [(&str, &str); 14] = [
     ("Explain the memory of a service at once, without tracing it:", "sudo memtrace explain --pid 4711"),
     (
         "Add up the workers of a service, with its page cache and its OOM kills:",
@@ -63,6 +64,10 @@ pub(super) const EXAMPLES: [(&str, &str); 13] = [
     (
         "Write a flame graph, JSON, and folded stacks for other tools:",
         "sudo memtrace --pid 4711 -d 30s -o live.svg -o live.json -o live.folded",
+    ),
+    (
+        "Sample a busy service at a low cost, by a change of its code that is undone at the end:",
+        "sudo memtrace --pid 4711 -d 10m --allow-patching",
     ),
     ("Trace every process of this machine, including new ones:", "sudo memtrace --all -d 1m"),
     ("Trace a service with all its workers:", "sudo memtrace --cgroup system.slice/nginx.service -d 5m"),
@@ -109,7 +114,7 @@ pub(super) fn long_end() -> String {
 }
 
 /// Subcommands that do not trace, but have the option `--pid`. The blanks around each name are part of a usage line.
-const NAME_A_PROCESS: [&str; 2] = [" explain ", " doctor "];
+const NAME_A_PROCESS: [&str; 3] = [" explain ", " doctor ", " detach "];
 
 /// Subcommands that trace one event class, with the blanks around the name in a usage line.
 const TRACE_ONE_CLASS: [&str; 3] = [" faults ", " maps ", " reclaim "];

@@ -16,7 +16,8 @@ use super::{exit, logging};
 use crate::options::conflict::ArgConflict;
 use crate::options::headings::{OUTPUT, TARGET, TRIGGERS, TUNING};
 use crate::options::possible_values;
-use crate::options::{GeneralArgs, TargetArgs, check_interval, check_size_limit};
+use crate::options::source::AllocationSource;
+use crate::options::{GeneralArgs, SamplingArgs, TargetArgs, check_interval, check_size_limit};
 use crate::options::{hooks, units};
 use crate::run_kit::config::Recording;
 use crate::targets::select::Target;
@@ -126,6 +127,9 @@ pub(super) struct ThreadsArgs {
     realtime: Option<u8>,
 
     #[command(flatten)]
+    sampling: SamplingArgs,
+
+    #[command(flatten)]
     general: GeneralArgs,
 }
 
@@ -163,6 +167,13 @@ fn config(args: ThreadsArgs) -> Result<ThreadsConfig, ArgConflict> {
         return Err(ArgConflict::new("--max-threads 0 shows no thread", "give at least 1"));
     }
     args.target.refuse_excluded_threads("monitored threads")?;
+    args.sampling.check(AllocationSource::default())?;
+    if let Some(option) = args.sampling.given().filter(|_| args.then.is_none()) {
+        return Err(ArgConflict::new(
+            format!("{option} is for the traces that triggers start, and --then is not given"),
+            "remove it, or start a trace, as in --when 'rss > 2GiB' --then trace:30s",
+        ));
+    }
     let size_limit = args.size_limit.unwrap_or(DEFAULT_SIZE);
     check_size_limit(size_limit)?;
     if let Some(path) = args.output.as_deref().filter(|path| Format::of_path(path) != Some(Format::Perfetto)) {
@@ -198,6 +209,7 @@ fn config(args: ThreadsArgs) -> Result<ThreadsConfig, ArgConflict> {
         then: args.then.map(|duration| TriggeredTrace {
             duration,
             directory: args.then_dir.unwrap_or_else(|| PathBuf::from(".")),
+            options: args.sampling.arguments(),
         }),
     })
 }
@@ -261,6 +273,21 @@ mod tests {
         assert_eq!(parse("-a -o a.pftrace"), Ok((trace(), None)));
         assert_eq!(parse("-a -o a.pftrace --format csv"), Ok((trace(), Some(ThreadsFormat::Csv))));
         assert_eq!(parse("-a -o a.pftrace --once"), Ok((trace(), Some(ThreadsFormat::Table))));
+    }
+
+    #[test]
+    fn options_of_samples_are_passed_to_triggered_traces() {
+        let options = |line: &str| {
+            let words = ["memtrace", "threads", "-a", "--when", "rss > 2GiB"].into_iter();
+            let arguments = Arguments::try_parse_from(words.chain(line.split_whitespace())).expect("valid arguments");
+            let Some(Action::Threads(args)) = arguments.action else { panic!("not threads") };
+            config(*args).map(|config| config.then.map(|then| then.options)).map_err(|conflict| conflict.message)
+        };
+        assert_eq!(options("--then trace:30s"), Ok(Some(Vec::new())));
+        let expected = vec![String::from("--sample-interval=1048576"), String::from("--allow-patching")];
+        assert_eq!(options("--then trace:30s --sample-interval 1MiB --allow-patching"), Ok(Some(expected)));
+        let refused = "--allow-patching is for the traces that triggers start, and --then is not given";
+        assert_eq!(options("--allow-patching"), Err(String::from(refused)));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod args;
 mod events;
 
+use std::num::NonZeroU32;
 use std::process::ExitCode;
 
 use memtrace_model::EventClass;
@@ -18,6 +19,9 @@ use crate::options::conflict::ArgConflict;
 use crate::options::{OutputArgs, check_heap_profiles, resolve_outputs};
 use crate::targets::select::Target;
 use crate::trace::config::Config;
+
+/// One page in this number is sampled in the processes whose blocks are not, unless the user gives another number.
+const ONE_PAGE_IN: NonZeroU32 = NonZeroU32::new(64).expect("the number is not 0");
 
 /// Runs a trace.
 pub(super) fn run(args: TraceArgs, console: &Console) -> ExitCode {
@@ -46,11 +50,16 @@ pub(super) fn run_config(config: Result<Config, ArgConflict>, verbose: u8, conso
 pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
     args.common.stacks.check()?;
     let events = events::resolve(&args)?;
-    let TraceArgs { common, mut hooks, heap, blocks, pages, touches, run, .. } = args;
+    let pages_of_others = events::samples_pages_of_others(&args);
+    let TraceArgs { common, mut hooks, heap, sampling, blocks, mut pages, touches, run, .. } = args;
+    if pages_of_others {
+        pages.sample.get_or_insert(ONE_PAGE_IN);
+    }
     let CommonArgs { target, end, mut output, mut recording, stacks, grouping, spans } = common;
     let RunArgs { shards, tuning, general } = run;
     end.check()?;
     heap.check()?;
+    sampling.check(heap.source)?;
     blocks.check(stacks.metric, end.duration)?;
     tuning.check()?;
     let metric = stacks.resolve_metric(&touches, &blocks)?;
@@ -68,6 +77,8 @@ pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
     let threads = hooks.thread_filter(&target);
     let outputs = if needs_report { resolve_outputs(output.outputs, output.format)? } else { Vec::new() };
     check_heap_profiles(&stacks.heap_profiles, &outputs)?;
+    // With a limit of the overhead, each call is traced as long as this stays below the limit.
+    let rate = sampling.rate().filter(|_| heap.max_overhead.is_none());
     Ok(Config {
         metric,
         events,
@@ -83,8 +94,11 @@ pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
         duration: end.duration,
         grouping,
         heap,
+        sampling: rate,
+        allow_patching: sampling.allow_patching,
         blocks,
         pages,
+        pages_of_others,
         touches,
         tuning,
         top: output.top,
@@ -109,7 +123,6 @@ fn stalls_as_spans(output: &OutputArgs, events: &[EventClass]) -> Option<Activit
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
     use std::time::Duration;
 
     use memtrace_host::debuginfod::Servers;
@@ -144,8 +157,11 @@ mod tests {
             metric: None,
             grouping: Grouping::default(),
             heap: HeapArgs::default(),
+            sampling: None,
+            allow_patching: false,
             blocks: BlockArgs::default(),
             pages: PageArgs::default(),
+            pages_of_others: false,
             touches: TouchArgs::default(),
             tuning: parsed_trace("").run.tuning,
             top: None,
@@ -211,8 +227,11 @@ mod tests {
             metric: Some(Metric::LiveCount),
             grouping: Grouping { by: GroupBy::Thread, ..Grouping::default() },
             heap: HeapArgs { min_size: Some(Bytes(1024)), ..HeapArgs::default() },
+            sampling: None,
+            allow_patching: false,
             blocks: BlockArgs { older: Some(Duration::from_secs(60)), ..BlockArgs::default() },
             pages: PageArgs { sample: NonZeroU32::new(64) },
+            pages_of_others: false,
             touches: TouchArgs::default(),
             tuning: TuningArgs { protect: true, ..parsed_trace("").run.tuning },
             top: Some(3),

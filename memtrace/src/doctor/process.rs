@@ -10,7 +10,7 @@ use memtrace_object::allocators::{AllocatorError, UserHooks};
 use memtrace_object::elf;
 
 use super::finding::{Area, Finding, Verdict};
-use super::{allocators, symbols};
+use super::{allocators, patching, symbols};
 use crate::run_kit::error::{AllocatorUser, Error, from_engines};
 use crate::run_kit::go_profile;
 use crate::run_kit::probe_cost::ProbeCost;
@@ -48,6 +48,7 @@ fn examine_into(pid: Pid, probe_cost: Option<ProbeCost>, findings: &mut Vec<Find
     }
     let probes = |allocator| allocators::probes(allocator, probe_cost);
     findings.extend(survey.allocators.iter().flat_map(probes));
+    findings.extend(patching::examine(pid, &image, &survey));
     findings.extend(of_go);
     findings.extend(file.as_ref().and_then(stripped));
     findings.extend(symbols::examine(executable, &survey));

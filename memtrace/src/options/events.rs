@@ -16,7 +16,7 @@ pub(crate) struct EventArgs {
     /// Trace these event classes, as in heap,reclaim [default: heap]
     ///
     /// Each class has a report of its own, since classes overlap. With several classes, file names contain the class:
-    /// memtrace.heap.svg.
+    /// memtrace.heap.svg. With --all and samples of allocations, the default is heap,fault.
     #[arg(long, value_name = "EVENTS", value_delimiter = ',', value_parser = possible_values::event_classes(), hide_short_help = true, help_heading = TARGET)]
     pub(crate) events: Vec<EventClass>,
 }
@@ -28,7 +28,8 @@ pub(crate) struct PageArgs {
     ///
     /// For page faults, to trace them all the time. The numbers of stacks are then estimates, except those of huge
     /// pages. They are shown with the error (±) that five of a hundred estimates exceed; folded stacks have no errors.
-    /// The resident bytes and page faults of a process remain exact, since the kernel counts them.
+    /// The resident bytes and page faults of a process remain exact, since the kernel counts them. With --all and samples of
+    /// allocations, the default is 64, and only processes without such samples are in the report of page faults.
     #[arg(long, value_name = "N", hide_short_help = true, help_heading = FILTERS)]
     pub(crate) sample: Option<NonZeroU32>,
 }

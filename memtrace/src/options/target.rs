@@ -185,6 +185,11 @@ impl TargetArgs {
         !self.pids.is_empty() || !self.command.is_empty()
     }
 
+    /// Returns true if all processes are selected, apart from excluded ones.
+    pub(crate) const fn is_whole_machine(&self) -> bool {
+        self.all && !self.selects_by_attribute() && !self.names_processes()
+    }
+
     /// Returns true if an option selects processes.
     pub(crate) const fn selects_processes(&self) -> bool {
         self.selects_by_attribute() || self.all || self.names_processes()

@@ -140,9 +140,9 @@ fn probe_site(probe: &UserProbe) -> Option<SampledSite> {
 /// Sorts sites: the free of a block is seen if its allocation is seen, and the draw of a block if the block is seen.
 fn sort(sites: &mut [SampledSite]) {
     sites.sort_by_key(|site| match site.report {
-        SampleReport::Free { .. } => 0,
+        SampleReport::Free { .. } | SampleReport::Tentative { .. } | SampleReport::Undo { .. } => 0,
         SampleReport::Draw { .. } => 1,
-        SampleReport::Alloc { .. } => 2,
+        SampleReport::Alloc { .. } | SampleReport::PatchedAlloc { .. } => 2,
     });
 }
 

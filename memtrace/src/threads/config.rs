@@ -102,4 +102,6 @@ impl SourceChoice {
 pub(crate) struct TriggeredTrace {
     pub(crate) duration: Duration,
     pub(crate) directory: PathBuf,
+    /// Further options of the trace: `--allow-patching`.
+    pub(crate) options: Vec<String>,
 }

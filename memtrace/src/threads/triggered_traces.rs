@@ -40,6 +40,7 @@ impl TriggeredTraces {
         let svg = file("svg");
         let mut command = Command::new(procfs::own_program());
         command.args(["-q", "--pid", &pid.to_string(), "-d", &format!("{}ms", self.config.duration.as_millis())]);
+        command.args(&self.config.options);
         for extension in ["svg", "json", "folded"] {
             command.arg("-o").arg(file(extension));
         }

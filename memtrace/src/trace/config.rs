@@ -15,7 +15,7 @@ use memtrace_report::{DEFAULT_ROWS, Format};
 use crate::options::source::AllocationSource;
 use crate::options::tag_functions::TagFunction;
 use crate::options::tag_presets::PresetOf;
-use crate::options::{ActivityConfig, BlockArgs, HeapArgs, PageArgs, ProbesOf, TouchArgs, TuningArgs};
+use crate::options::{ActivityConfig, BlockArgs, HeapArgs, PageArgs, ProbesOf, SamplingRate, TouchArgs, TuningArgs};
 use crate::run_kit::config::{Destination, Moment, Output, Recording};
 use crate::run_kit::grouping::Grouping;
 use crate::targets::select::Target;
@@ -52,8 +52,14 @@ pub(crate) struct Config {
     pub(crate) metric: Option<Metric>,
     pub(crate) grouping: Grouping,
     pub(crate) heap: HeapArgs,
+    /// Rate of the samples that replace the probes of each call; `None` to trace each call.
+    pub(crate) sampling: Option<SamplingRate>,
+    /// True if code of targets may be changed. Without a rate of samples, only a limit of the overhead leads to a change.
+    pub(crate) allow_patching: bool,
     pub(crate) blocks: BlockArgs,
     pub(crate) pages: PageArgs,
+    /// True if page faults are sampled only in the processes whose blocks are not.
+    pub(crate) pages_of_others: bool,
     pub(crate) touches: TouchArgs,
     pub(crate) tuning: TuningArgs,
     /// Number of rows in lists of the summary; `None` if the user has not given it.
@@ -103,7 +109,7 @@ impl Config {
             tags: self.parts().contains(PartKeys::TAG),
             activity: self.activity.is_some(),
             // USDT probes report the sizes themselves.
-            samples: self.heap.source == AllocationSource::Own,
+            samples: self.heap.source == AllocationSource::Own || self.sampling.is_some() || self.allow_patching,
         }
     }
 
@@ -131,9 +137,10 @@ impl Config {
         Some(of_duration.unwrap_or(DEFAULT_TREND_INTERVAL))
     }
 
-    /// Returns true if probes are attached to allocators.
+    /// Returns true if probes of each call are attached to allocators.
     pub(crate) fn probes_allocators(&self) -> bool {
-        self.follows(EventClass::probes_allocators) && self.heap.source.attaches_probes()
+        let traces_calls = self.heap.source.attaches_probes() && self.sampling.is_none();
+        self.follows(EventClass::probes_allocators) && traces_calls
     }
 
     /// Returns true if heap profiles that targets keep are read. They have neither ages nor threads of blocks.

@@ -1,15 +1,17 @@
 //! State that all parts of a run use.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use memtrace_history::pipeline::Shards;
 use memtrace_host::kernel::{Kernel, Probes, ProcessFilter};
-use memtrace_model::{EventClass, Losses, TagId, TagName, Tick};
+use memtrace_model::{Amount, EventClass, Losses, Pid, TagId, TagName, Tick};
 
 use super::recorder::Recorder;
 use super::tag_presets::RunTags;
 use super::wait::Stop;
+use crate::options::SamplingRate;
 use crate::run_kit::clock;
 use crate::targets::select::{LeftOut, Targets};
 use crate::targets::track::ProcessTracker;
@@ -31,6 +33,14 @@ pub(super) struct Context {
     pub(super) tags: RunTags,
     /// The traced event classes.
     pub(super) classes: Vec<EventClass>,
+    /// Rate of the samples that replace the probes of each call; `None` if each call is traced.
+    pub(super) sampling: Option<SamplingRate>,
+    /// Requests to sample processes whose calls are traced.
+    pub(super) patch_requests: Vec<PatchRequest>,
+    /// Demoted processes that are sampled from now on, each with the sum of the blocks that were dropped before.
+    pub(super) sampled_instead: Vec<(Pid, Amount)>,
+    /// Paths of the allocators that processes have newly mapped, in a run without probes of each call.
+    pub(super) late_allocators: Vec<(Pid, PathBuf)>,
     /// History of the run; `None` if nothing reads intervals.
     pub(super) recorder: Option<Recorder>,
     /// Losses of the BPF programs at the last tick.
@@ -41,6 +51,15 @@ pub(super) struct Context {
     pub(super) demoted: u64,
     /// Reason that a part ends the run; `None` if the run continues.
     pub(super) stop: Option<Stop>,
+}
+
+/// Request to sample processes whose calls are traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PatchRequest {
+    /// The process has more live blocks than its share of the ledger.
+    Process(Pid),
+    /// Tracing each call costs the targets more than the limit.
+    Targets,
 }
 
 impl Context {

@@ -9,8 +9,8 @@ use memtrace_history::AccountChanges;
 use memtrace_history::facts::GoProfileMoments;
 use memtrace_host::kernel::{Counters, ProgramTime};
 use memtrace_model::{
-    AccountTable, Activity, CallsBySize, CgroupId, Losses, MachineReclaim, MemcgMemory, Names, RaisedMinSize, Samplers,
-    Snapshots, TagFunctionCalls, TagId, TagName, Tick,
+    AccountTable, Activity, CallsBySize, CgroupId, Losses, MachineReclaim, MemcgMemory, Names, PatchedProcess,
+    RaisedMinSize, Samplers, Snapshots, TagFunctionCalls, TagId, TagName, Tick,
 };
 
 use super::account_interval::AccountInterval;
@@ -35,8 +35,10 @@ pub(super) struct Facts {
     /// Activity of threads; `None` if it was not traced.
     pub(super) activity: Option<UnnamedActivity>,
     pub(super) reclaim: Option<MeasuredReclaim>,
-    /// Samplers of the targets: their heap profiles, and those of their allocators.
+    /// Samplers of the targets: their heap profiles, those of their allocators, and patched allocators.
     pub(super) samplers: Samplers,
+    /// Processes whose allocators were patched.
+    pub(super) patched: Vec<PatchedProcess>,
     pub(super) go_profiles: GoProfileMoments,
 }
 

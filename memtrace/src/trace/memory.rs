@@ -31,6 +31,8 @@ pub(super) struct MemoryPlan {
     pub(super) profile_programs: usize,
     /// Maximum number of stacks in these profiles.
     pub(super) profile_stacks: usize,
+    /// Maximum number of patched processes.
+    pub(super) patched: usize,
     /// Maximum number of open object files.
     pub(super) files: usize,
     pub(super) unwinding: UnwindLimits,
@@ -163,6 +165,11 @@ const THREAD_NAME: u64 = 64;
 const PROFILE_PROGRAM: u64 = 512;
 /// Memory of a stack in such a profile, in bytes: the place in the target, the last numbers, and the ID of the stack.
 const PROFILE_STACK: u64 = 40;
+/// Maximum number of patched processes.
+const MAX_PATCHED: usize = 5000;
+/// Memory of a patched process, in bytes: its state, and five open files of 256 bytes: the file of its stub, and the links of four
+/// BPF programs. All patched processes take at most half of the memory of the live blocks, of which a sampled run has fewer.
+const PATCHED_PROCESS: u64 = 2048;
 /// Memory of an open object file, in bytes. It includes the kernel's structures and the position of the unwind table.
 const FILE: u64 = 1024;
 /// Memory of a BPF map of unwind rows, in bytes.
@@ -207,6 +214,7 @@ impl MemoryPlan {
             registry: registry::Limits::default(),
             profile_programs: 1 << 16,
             profile_stacks: 1 << 20,
+            patched: if config.allow_patching { MAX_PATCHED } else { 0 },
             files: 1 << 16,
             // 16 MiB is the call frame information of six compiler executables.
             unwinding: UnwindLimits { copies: Bytes(64 << 20), frame_data: Bytes(16 << 20) },
@@ -246,12 +254,15 @@ impl MemoryPlan {
             mappings: full.registry.mappings.min(state(registry_sixteenths::MAPPINGS, MAPPING)),
             thread_names: full.registry.thread_names.min(state(registry_sixteenths::THREAD_NAMES, THREAD_NAME)),
         };
+        let of_blocks = part * sixteenths::LIVE_BLOCKS;
+        let patched = full.patched.min(count(of_blocks / 2 / PATCHED_PROCESS));
+        let of_blocks = of_blocks - patched as u64 * PATCHED_PROCESS;
         Some(Self {
             limit: Some(limit),
             maps,
             ring_size,
             mmap_ring: full.mmap_ring.min(Bytes(mmap_ring)),
-            live: full.live.min(entries(sixteenths::LIVE_BLOCKS, BLOCK)),
+            live: full.live.min(of_blocks / BLOCK),
             stacks: full.stacks.min(u32::try_from(entries(sixteenths::STACKS, stack) / rings).unwrap_or(u32::MAX)),
             ended: EndedLimits {
                 stacks: full.ended.stacks.min(count(entries(sixteenths::ENDED_STACKS, ended_stack))),
@@ -260,6 +271,7 @@ impl MemoryPlan {
             registry,
             profile_programs: full.profile_programs.min(state(registry_sixteenths::PROFILE_PROGRAMS, PROFILE_PROGRAM)),
             profile_stacks: full.profile_stacks.min(state(registry_sixteenths::PROFILE_STACKS, PROFILE_STACK)),
+            patched,
             files: full.files.min(state(registry_sixteenths::FILES, FILE)),
             unwinding: UnwindLimits {
                 copies: full.unwinding.copies.min(Bytes(entries(sixteenths::COPIES, 1))),

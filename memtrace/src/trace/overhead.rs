@@ -10,3 +10,4 @@ mod warning;
 pub(super) use load::CallCosts;
 pub(super) use measure::{Overhead, call_costs};
 pub(super) use meter::{OverheadMeter, Reaction, Sample};
+pub(super) use warning::CostOptions;

@@ -7,6 +7,8 @@ mod go_profiles;
 mod overhead;
 mod own_memory;
 mod pages;
+mod pages_of_others;
+mod patches;
 mod periodic_sites;
 mod rechecks;
 mod reclaim;
@@ -20,7 +22,7 @@ use std::sync::Arc;
 
 use memtrace_history::Fact;
 use memtrace_history::pipeline::AccountSink;
-use memtrace_model::{Bytes, EndedImage, EventClass, Object, Tick};
+use memtrace_model::{Bytes, EndedImage, Object, Tick};
 
 use self::accounts::RunAccounts;
 use self::activity::RunActivity;
@@ -29,6 +31,8 @@ use self::go_profiles::{GoProfiles, ProfileLimits};
 use self::overhead::MeasuredOverhead;
 use self::own_memory::OwnMemory;
 use self::pages::PageReader;
+use self::pages_of_others::PagesOfOthers;
+use self::patches::RunPatches;
 use self::periodic_sites::PeriodicSites;
 use self::reclaim::ReclaimReader;
 use self::resident_sets::ResidentSets;
@@ -52,6 +56,8 @@ pub(super) struct Prepared {
     memory_limit: Option<Bytes>,
     /// Limits of the heap profiles that targets keep.
     profiles: ProfileLimits,
+    /// Maximum number of patched processes.
+    patched: usize,
 }
 
 /// A kind of part, and the function that creates it.
@@ -94,10 +100,19 @@ const ROWS: &[Row] = &[
         begins: Begins::BeforeEvents,
         create: |config, _, context| RunSamplers::attach(config, context).map(boxed),
     },
+    Row { name: "demotions", begins: Begins::BeforeEvents, create: |config, _, _| Ok(boxed(Demotions::of(config))) },
+    // After the samplers and heap profiles that processes have: these are used first. After the demotions, which can request a
+    // patch. As soon as events count, so that all samples of a patched process count.
     Row {
-        name: "demotions",
-        begins: Begins::BeforeEvents,
-        create: |config, _, _| Ok(boxed(config.follows(EventClass::probes_allocators).then(Demotions::default))),
+        name: "patches",
+        begins: Begins::WithEvents,
+        create: |config, prepared, context| RunPatches::start(config, prepared.patched, context).map(boxed),
+    },
+    // Before the part that reads the page tables of processes with touched pages.
+    Row {
+        name: "pages of others",
+        begins: Begins::WithEvents,
+        create: |config, _, context| Ok(boxed(PagesOfOthers::start(config, context))),
     },
     Row {
         name: "pages",
@@ -141,10 +156,10 @@ impl Prepared {
 
     /// Returns the prepared data of the parts that begin with the events. `shards`: number of shards.
     pub(super) fn with_events(meter: Option<OverheadMeter>, plan: &MemoryPlan, shards: usize) -> Self {
-        let MemoryPlan { limit: memory_limit, profile_programs: programs, profile_stacks: stacks, .. } = *plan;
+        let MemoryPlan { limit: memory_limit, profile_programs: programs, profile_stacks: stacks, patched, .. } = *plan;
         // A stack with samples counts as two. The last quarter is for the stacks of other processes.
         let profiles = ProfileLimits { programs, stacks, shards, stacks_of_shard: plan.stacks as usize * 3 / 8 };
-        Self { overhead: meter, memory_limit, profiles, ..Self::default() }
+        Self { overhead: meter, memory_limit, profiles, patched, ..Self::default() }
     }
 }
 
@@ -263,6 +278,13 @@ mod tests {
     #[test]
     fn heap_profiles_are_read_before_the_accounts_end() {
         assert!(position("go profiles") < position("accounts"));
+    }
+
+    #[test]
+    fn samples_that_processes_take_themselves_come_first() {
+        assert!(position("go profiles") < position("patches") && position("samplers") < position("patches"));
+        assert!(position("demotions") < position("patches"));
+        assert!(position("patches") < position("pages of others"));
     }
 
     #[test]

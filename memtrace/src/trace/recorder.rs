@@ -115,8 +115,8 @@ struct Next {
     /// Start of the next interval: the end of the last one.
     start: Duration,
     /// Changes that belong to no delta: if an image has unsent stacks, the changes replace the sum of these stacks by the
-    /// stacks themselves.
-    late: Vec<(ImageId, ImageUsage)>,
+    /// stacks themselves. If a report leaves out the totals of an ended image, the changes remove them.
+    late: Vec<(EventClass, ImageId, ImageUsage)>,
     /// Losses outside of the ledgers at the end of the last interval.
     losses_before: Losses,
     facts: Vec<Fact>,
@@ -217,7 +217,7 @@ impl Recorder {
             return;
         }
         self.of_images.deferral.add_ended();
-        self.next.late.extend(ended.unsent_change().map(|change| (id, change)));
+        self.next.late.extend(ended.unsent_change().map(|change| (EventClass::Heap, id, change)));
         let generated = generated_code::of_image(tracker, id);
         if let Some(image) = tracker.images().get(&id) {
             self.stacks.add_unknown(id, image, &ended.stacks, generated.as_ref());
@@ -264,6 +264,14 @@ impl Recorder {
         self.next.image_changes.extend(classes.into_iter().map(|class| listed(id, class)));
     }
 
+    /// Removes the totals of an image, because the report of their class leaves out the image.
+    pub(super) fn remove_totals(&mut self, id: ImageId, class: EventClass, usage: &ImageUsage) {
+        let change = changes::removal(usage);
+        if change != ImageUsage::default() {
+            self.next.late.push((class, id, change));
+        }
+    }
+
     /// Adds the page faults of an image that has ended. Its last delta lacks the faults, because the count at the start
     /// of the image was not known then.
     pub(super) fn add_faults(&mut self, id: ImageId, faults: PageFaults) {
@@ -296,7 +304,7 @@ impl Recorder {
         left.into_iter().for_each(|(shard, delta)| self.open.add(shard, delta));
         for (stacks, id, change) in unsent {
             self.add_stacks(id, &stacks, tracker);
-            self.next.late.push((id, change));
+            self.next.late.push((EventClass::Heap, id, change));
         }
         while let Some(delta) = self.open.take_first() {
             self.write(delta, tracker, find_copy, losses);
@@ -405,8 +413,8 @@ impl Recorder {
     }
 
     fn write(&mut self, mut delta: Delta, tracker: &mut ProcessTracker, find_copy: &FindCopy<'_>, losses: &Losses) {
-        for (id, change) in self.next.late.drain(..) {
-            delta.add_usage(EventClass::Heap, id, change);
+        for (class, id, change) in self.next.late.drain(..) {
+            delta.add_usage(class, id, change);
         }
         for (id, stacks) in std::mem::take(&mut delta.stacks) {
             self.add_stacks(id, &stacks, tracker);

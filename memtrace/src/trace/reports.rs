@@ -15,8 +15,8 @@ use memtrace_host::procfs::Objects;
 use memtrace_host::symbolizer::SymbolizerProcess;
 use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{
-    AccountTable, Bytes, EventClass, GeneratedCode, ImageId, Losses, ProcessImage, Profile, RaisedMinSize, RunFacts,
-    Samplers, Snapshots, TouchWindow, printable,
+    AccountTable, Bytes, EventClass, GeneratedCode, ImageId, Losses, PatchedProcess, ProcessImage, Profile,
+    RaisedMinSize, RunFacts, Samplers, Snapshots, TouchWindow, printable,
 };
 use memtrace_object::symbolize::{ImageCode, Symbolizer};
 use memtrace_report::AccountTextOptions;
@@ -80,6 +80,8 @@ pub(super) struct FinishedTrace<'run> {
     pub(super) raised: Option<RaisedMinSize>,
     /// Samplers of the targets.
     pub(super) samplers: Samplers,
+    /// Processes whose allocators were patched.
+    pub(super) patched: Vec<PatchedProcess>,
     pub(super) go_profiles: GoProfileMoments,
     /// Number of events of the run.
     pub(super) events: u64,
@@ -254,6 +256,7 @@ impl FinishedTrace<'_> {
         RunFacts {
             class,
             samplers: if probes_allocators { self.samplers.clone() } else { Samplers::default() },
+            patched: if probes_allocators { self.patched.clone() } else { Vec::new() },
             allocators: if probes_allocators { self.tracker.allocators.names().clone() } else { Default::default() },
             tags: if probes_allocators { measured.tags.clone() } else { BTreeMap::new() },
             tag_functions: if probes_allocators { measured.tag_functions.clone() } else { Vec::new() },

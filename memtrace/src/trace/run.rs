@@ -39,6 +39,9 @@ const OPENED_EVERY: u32 = 5;
 /// until its process has been completed, so the number of open files does not show how many can be closed.
 const DELETED_EVERY: u32 = 50;
 
+/// Maximum number of newly mapped allocators that a tick receives in a run without probes of each call.
+const MAX_LATE_ALLOCATORS: usize = 64;
+
 /// A run in progress. Dropping it removes its probes.
 pub(super) struct Trace {
     context: Context,
@@ -87,19 +90,23 @@ impl Trace {
         self.context.targets.release()
     }
 
-    /// Describes the targets, the probes and the heap profiles that targets keep, and the number of untraced processes:
-    /// `to pid 4711 (redis-server), 12 probes`.
+    /// Describes the targets, the probes, the heap profiles that targets keep, and the numbers of patched and of untraced
+    /// processes: `to pid 4711 (redis-server), 12 probes`.
     pub(super) fn description(&self) -> String {
         let profiles = match self.context.tracker.own_profiles.count() {
             0 => String::new(),
             some => format!(", {}", format::counted(some as u64, "heap profile", "heap profiles")),
+        };
+        let patched = match self.context.tracker.own_profiles.patched() {
+            0 => String::new(),
+            some => format!(", {}", format::counted(some as u64, "patched process", "patched processes")),
         };
         let untraced = match self.untraced {
             0 => String::new(),
             some => format!(", {} not traced", format::counted(some as u64, "process", "processes")),
         };
         let Context { targets, probes, .. } = &self.context;
-        format!("to {}, {} probes{profiles}{untraced}", targets.name, probes.len())
+        format!("to {}, {} probes{profiles}{patched}{untraced}", targets.name, probes.len())
     }
 
     /// Returns a note if no process matches the selection yet.
@@ -233,7 +240,11 @@ impl Trace {
 
     /// Probes an allocator that a process has newly mapped.
     fn probe(&mut self, new: (Pid, Allocator), observer: &mut dyn Observer) {
-        let Context { targets, tracker, kernel, probes, filter, complete, .. } = &mut self.context;
+        let Context { targets, tracker, kernel, probes, filter, complete, sampling, late_allocators, .. } =
+            &mut self.context;
+        if sampling.is_some() && late_allocators.len() < MAX_LATE_ALLOCATORS {
+            late_allocators.push((new.0, new.1.object.path.clone()));
+        }
         let is_selected = Selection::of(filter).contains(tracker, tracker.latest_id(new.0));
         let late = LateProbes::place(new, targets, tracker, kernel, probes, &mut self.postponed);
         let Some(LateProbes { is_complete, note }) = late else { return };

@@ -14,7 +14,7 @@ use crate::targets::select::{AllocatorProbes, Targets, running_processes};
 use crate::targets::track::ProcessTracker;
 use crate::trace::config::Config;
 use crate::trace::context::Context;
-use crate::trace::overhead::{self, CallCosts, Overhead, OverheadMeter};
+use crate::trace::overhead::{self, CallCosts, CostOptions, Overhead, OverheadMeter};
 
 /// Maximum of the default number of shards. Machines with fewer processors have one shard for each processor. One shard
 /// handles millions of events per second.
@@ -69,11 +69,14 @@ pub(super) struct ExpectedOverhead {
     pub(super) lines: Vec<String>,
     /// Monitor of the overhead during the trace; `None` if the costs of probe hits are not known.
     pub(super) meter: Option<OverheadMeter>,
+    /// True if the blocks are sampled instead, because tracing each call exceeds the limit.
+    pub(super) is_sampled: bool,
 }
 
 impl ExpectedOverhead {
     /// If the targets run already, counts their allocations and the hits of the probes that are already attached, and
-    /// estimates the overhead. If the estimate exceeds the limit, raises the minimum size.
+    /// estimates the overhead. If the estimate exceeds the limit, lets the blocks be sampled if code may be changed, or else raises
+    /// the minimum size.
     pub(super) fn estimate(
         config: &Config,
         costs: Option<CallCosts>,
@@ -83,6 +86,7 @@ impl ExpectedOverhead {
         let Some(costs) = costs else { return Ok(Self::default()) };
         let Context { kernel, probes, targets, tracker, filter, .. } = context;
         let (mut min_size, max_size) = sizes(config);
+        let allows_patching = config.allow_patching;
         let (mut lines, mut warning) = (Vec::new(), None);
         // Without a probe, the trace costs the targets nothing.
         if targets.ran_before() && !(allocators.is_empty() && probes.is_empty()) {
@@ -91,7 +95,14 @@ impl ExpectedOverhead {
             let estimated = Overhead::measure(kernel, probes, allocators, &measured, costs)?;
             lines.push(estimated.describe(min_size));
             if let Some(limit) = config.heap.max_overhead {
-                let size = estimated.min_size_within(limit, min_size..=max_size)?;
+                let size = estimated.min_size_within(limit, min_size..=max_size);
+                if allows_patching && !matches!(size, Ok(size) if size == min_size) {
+                    lines.push(String::from(
+                        "to stay below --max-overhead, allocations are sampled instead, by patched allocators",
+                    ));
+                    return Ok(Self { lines, meter: None, is_sampled: true });
+                }
+                let size = size?;
                 if size > min_size {
                     let note = format!("to stay below --max-overhead, only allocations of at least {size} are traced");
                     lines.push(note);
@@ -99,15 +110,15 @@ impl ExpectedOverhead {
                     min_size = size;
                 }
             }
-            warning = estimated.warning(min_size);
+            warning = estimated.warning(CostOptions { min_size, allows_patching });
         }
-        let meter = OverheadMeter::new(costs, min_size, warning.is_some());
+        let meter = OverheadMeter::new(costs, CostOptions { min_size, allows_patching }, warning.is_some());
         let meter = match config.heap.max_overhead {
             Some(limit) => meter.with_limit(limit, max_size),
             None => meter,
         };
         lines.extend(warning);
-        Ok(Self { lines, meter: Some(meter) })
+        Ok(Self { lines, meter: Some(meter), is_sampled: false })
     }
 }
 

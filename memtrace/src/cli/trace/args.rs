@@ -5,7 +5,7 @@ use memtrace_model::EventClass;
 
 use crate::options::{
     BlockArgs, EndArgs, EventArgs, GeneralArgs, GroupArgs, HeapArgs, HookArgs, OutputArgs, PageArgs, RecordingArgs,
-    ShardArgs, SpanArgs, StackArgs, TargetArgs, TouchArgs, TuningArgs,
+    SamplingArgs, ShardArgs, SpanArgs, StackArgs, TargetArgs, TouchArgs, TuningArgs,
 };
 
 /// Groups of options that every trace supports, and that begin its help.
@@ -50,6 +50,8 @@ pub(crate) struct TraceArgs {
     #[command(flatten)]
     pub(crate) heap: HeapArgs,
     #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
     pub(crate) blocks: BlockArgs,
     #[command(flatten)]
     pub(crate) pages: PageArgs,
@@ -67,6 +69,7 @@ impl TraceArgs {
             events: EventArgs { events: vec![class] },
             hooks: HookArgs::default(),
             heap: HeapArgs::default(),
+            sampling: SamplingArgs::default(),
             blocks: BlockArgs::default(),
             pages: PageArgs::default(),
             touches: TouchArgs::default(),

@@ -4,6 +4,7 @@ use std::io;
 
 use memtrace_host::kernel::KernelError;
 use memtrace_host::launch::LaunchError;
+use memtrace_host::patcher::PatchRefusal;
 use memtrace_host::procfs::{self, ProcessError, ReadRefusal};
 use memtrace_model::{Pid, printable};
 use memtrace_object::allocators::{AllocatorError, Verdict};
@@ -85,6 +86,12 @@ pub(crate) fn process(pid: Pid, error: ProcessError) -> Error {
         ),
         error @ (ProcessError::Proc { .. } | ProcessError::Pidfd { .. }) => Error::Failed(error.to_string()),
     }
+}
+
+/// Converts the reason why the process `pid` cannot be patched, which is the only way to sample it.
+pub(crate) fn patching(pid: Pid, refusal: &PatchRefusal) -> Error {
+    let remedy = refusal.remedy().unwrap_or("trace each call, without --allow-patching");
+    Error::Untraceable { pid, reason: refusal.to_string(), remedy: remedy.to_owned() }
 }
 
 /// Converts an error about the allocators of a process or a command.

@@ -23,7 +23,7 @@ impl LateProbes {
     /// `postponed`.
     pub(crate) fn place(
         (pid, allocator): (Pid, Allocator),
-        targets: &Targets,
+        targets: &mut Targets,
         tracker: &mut ProcessTracker,
         kernel: &mut Kernel,
         probes: &mut Probes,
@@ -32,12 +32,13 @@ impl LateProbes {
         let probe_site = targets.probe_site?;
         let is_retry = postponed.is_retry(pid, &allocator);
         let id = tracker.allocators.id(&allocator);
-        let Some(new) = AllocatorProbes::new(pid, targets.scope(pid), &allocator, id, probe_site) else {
+        let Some(mut new) = AllocatorProbes::new(pid, targets.scope(pid), &allocator, id, probe_site) else {
             if is_retry {
                 postponed.give_up();
             }
             return None;
         };
+        targets.avoid_patched_code_late(&mut new, tracker);
         let result = new.place(kernel, probes);
         let is_refused = probes.refused_instructions().any(|(object, _)| object == new.object);
         let path = printable(&allocator.object.path).into_owned();

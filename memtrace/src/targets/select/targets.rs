@@ -5,13 +5,14 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use memtrace_host::kernel::{Kernel, KernelError, Scope};
 use memtrace_host::launch::{Child, Identity, Launch, StoppedImage};
 use memtrace_host::loader::Candidates;
 use memtrace_host::procfs;
 use memtrace_host::procfs::Process;
-use memtrace_model::{FilterRule, Object, Pid, printable};
+use memtrace_model::{FilterRule, LossReason, Object, Pid, format, printable};
 use tokio::sync::Notify;
 
 use super::config::{ProbeSite, Target};
@@ -19,6 +20,7 @@ use super::coverage_gaps::coverage_gaps;
 use super::descendants::{Descendant, Descendants, NewDescendants};
 use super::filter;
 use super::go_programs;
+use super::patched_code::PatchedCode;
 use super::probes::AllocatorProbes;
 use crate::run_kit::descriptors;
 use crate::run_kit::error::{AllocatorUser, Error, from_engines};
@@ -29,6 +31,9 @@ use crate::targets::track::ProcessTracker;
 
 /// Once there are this many notes, further notes about late allocators are only counted.
 const MAX_NOTES: usize = 200;
+
+/// Time for which the search for patched code holds. It reads the mappings of all processes.
+const PATCHED_CODE_HOLDS: Duration = Duration::from_secs(1);
 
 /// The processes to trace.
 pub(crate) struct Targets {
@@ -53,6 +58,12 @@ pub(crate) struct Targets {
     holds_execs: bool,
     /// Notified when an image has stopped at its exec.
     exec_stopped: Arc<Notify>,
+    /// True if the tracker gets the mmap events of all processes.
+    tracks_all: bool,
+    /// True if probes are kept out of instructions that a patch replaces.
+    leaves_room: bool,
+    /// Code that other memtraces have changed in processes, with the time of the search; `None` before it.
+    patched_code: Option<(Instant, PatchedCode)>,
 }
 
 /// State of a command to trace.
@@ -135,6 +146,9 @@ impl Targets {
             shares_probes,
             holds_execs: false,
             exec_stopped: Arc::default(),
+            tracks_all: false,
+            leaves_room: false,
+            patched_code: None,
         }
     }
 
@@ -272,7 +286,7 @@ impl Targets {
             AllocatorProbes::new(pid, Scope::AllProcesses, &allocator, tracker.allocators.id(&allocator), probe_site?)
         };
         let probes = allocators.into_iter().filter_map(probes).collect();
-        Ok((Self::new(filter::describe(rules), probe_site, true), probes))
+        Ok((Self { tracks_all: true, ..Self::new(filter::describe(rules), probe_site, true) }, probes))
     }
 
     fn start_command(
@@ -317,6 +331,89 @@ impl Targets {
         let name = format!("{} (pid {pid})", words.join(" "));
         let command = Command::Stopped(launch);
         Ok((Self { command, objects, ..Self::new(name, probe_site, children) }, probes))
+    }
+
+    /// Keeps all probes out of the instructions that a patch replaces, because processes that are demoted get a patch later. A
+    /// patch is refused if its instruction has a probe.
+    ///
+    /// Only jemalloc's `malloc`, `rallocx` and `operator new` that cannot throw have no other instruction for a patch than the one
+    /// with their probe, so their probes are at the entries. The kernel single-steps their first instructions, and would emulate the
+    /// jumps after them: a hit takes 11 to 15 µs instead of 0.5 to 0.7 on a virtual machine, and about 0.9 instead of 0.3 without
+    /// one. The probes cannot be moved when a process is demoted: they are those of all processes, and calls between the removal and
+    /// the insertion would be missed.
+    pub(crate) const fn leave_room_for_patches(&mut self) {
+        self.leaves_room = true;
+    }
+
+    /// Moves the probes of `allocators` out of code that other memtraces have changed, and that this one may change later. Call it
+    /// immediately before the probes are attached. A memtrace that changes code compares it in the stop of the process, and so
+    /// finds probes that are attached.
+    pub(crate) fn avoid_patched_code(&mut self, allocators: &mut [AllocatorProbes]) {
+        let (mut for_patches, mut for_others) = (0, 0);
+        for allocator in allocators {
+            if self.leaves_room
+                && let Some(replaceable) = allocator.replaceable()
+            {
+                for_patches += allocator.avoid(replaceable);
+            }
+            for_others += self.avoid_other_memtraces(allocator);
+        }
+        self.note_moved_probes(for_patches, for_others);
+    }
+
+    /// As [`Self::avoid_patched_code`], for an allocator that a process has newly mapped. On a machine where each new program has
+    /// an allocator, such as one that compiles Rust, this must cost little.
+    pub(crate) fn avoid_patched_code_late(&mut self, allocator: &mut AllocatorProbes, tracker: &ProcessTracker) {
+        let knows_all = self.tracks_all && tracker.losses().get(LossReason::MappingsLost) == 0;
+        // The search for the instructions of a patch takes up to 50 ms, and blocks are missing until the probes are attached.
+        let is_shared = matches!(allocator.scope, Scope::AllProcesses);
+        if is_shared && knows_all && !self.leaves_room && !PatchedCode::is_possible_in(tracker.images()) {
+            return;
+        }
+        let Some(replaceable) = allocator.replaceable() else { return };
+        let for_patches = if self.leaves_room { allocator.avoid(replaceable) } else { 0 };
+        let for_others = match allocator.scope {
+            Scope::AllProcesses if knows_all => allocator.avoid_patched(&PatchedCode::of_images(tracker.images())),
+            Scope::AllProcesses | Scope::Process(_) => self.avoid_other_memtraces(allocator),
+        };
+        self.note_moved_probes(for_patches, for_others);
+    }
+
+    /// Moves the probes of an allocator out of code that other memtraces have changed. Returns the number of moved probes.
+    fn avoid_other_memtraces(&mut self, allocator: &mut AllocatorProbes) -> usize {
+        match allocator.scope {
+            Scope::Process(pid) => allocator.avoid_patched(&PatchedCode::of([pid])),
+            Scope::AllProcesses => allocator.avoid_patched(self.patched_code()),
+        }
+    }
+
+    /// Adds notes about moved probes. `for_patches`: number of probes that leave room for patches. `for_others`: number of probes
+    /// in code that other memtraces have changed.
+    fn note_moved_probes(&mut self, for_patches: usize, for_others: usize) {
+        let functions =
+            |count: usize| format::counted(count as u64, "allocator function costs", "allocator functions cost");
+        if for_patches > 0 {
+            self.add_late_note(&format!(
+                "{} more to trace: the probes are at the entries, so that memtrace can patch processes that it demotes \
+                 (--allow-patching)",
+                functions(for_patches)
+            ));
+        }
+        if for_others > 0 {
+            self.add_late_note(&format!(
+                "{} more to trace: another memtrace has patched this code in a process, so the probes are at the entries; end \
+                 the other memtrace first, or call `memtrace detach --all` if it was killed",
+                functions(for_others)
+            ));
+        }
+    }
+
+    /// Returns the code that other memtraces have changed in any process.
+    fn patched_code(&mut self) -> &PatchedCode {
+        let known = self.patched_code.take().filter(|(at, _)| at.elapsed() < PATCHED_CODE_HOLDS);
+        let (_, code) =
+            self.patched_code.insert(known.unwrap_or_else(|| (Instant::now(), PatchedCode::of_all_processes())));
+        code
     }
 
     /// Lets the command run, if there is one.
@@ -463,5 +560,17 @@ mod tests {
         targets.count_late_notes();
         assert_eq!(targets.notes.len(), MAX_NOTES + 1);
         assert_eq!(targets.notes.last().unwrap(), "2 further notes about allocators are left out");
+    }
+
+    #[test]
+    fn moved_probes_are_noted_with_their_reasons() {
+        let mut targets = Targets::new(String::from("all processes"), None, true);
+        targets.note_moved_probes(0, 0);
+        assert_eq!(targets.notes, [""; 0]);
+        targets.note_moved_probes(2, 1);
+        let [for_patches, for_others] = &targets.notes[..] else { panic!("{:?}", targets.notes) };
+        assert!(for_patches.starts_with("2 allocator functions cost more to trace: "), "{for_patches}");
+        assert!(for_patches.ends_with("processes that it demotes (--allow-patching)"), "{for_patches}");
+        assert!(for_others.starts_with("1 allocator function costs more to trace: another memtrace "), "{for_others}");
     }
 }

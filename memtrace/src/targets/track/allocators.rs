@@ -28,8 +28,8 @@ pub(crate) struct Allocators {
     user_hooks: UserHooks,
     /// True if allocation events have the ID of the allocator.
     records_allocators: bool,
-    /// False if no allocator gets probes.
-    attaches_probes: bool,
+    /// Reason why no allocator gets probes; `None` if allocators get probes.
+    without_probes: Option<UntracedReason>,
     /// True if probes are placed for all processes. Each object is then surveyed once.
     shares_probes: bool,
     /// Handles of the allocators found. If probes are attached for single processes, there is one entry for each
@@ -50,7 +50,7 @@ impl Allocators {
         Self {
             user_hooks,
             records_allocators,
-            attaches_probes: true,
+            without_probes: None,
             shares_probes: false,
             found: BoundedSet::new(MAX_REMEMBERED),
             surveyed: BoundedSet::new(MAX_REMEMBERED),
@@ -66,9 +66,9 @@ impl Allocators {
         self.has_started = true;
     }
 
-    /// Records that no allocator gets probes.
-    pub(crate) const fn attach_none(&mut self) {
-        self.attaches_probes = false;
+    /// Records that no allocator gets probes, for this reason.
+    pub(crate) const fn attach_none(&mut self, reason: UntracedReason) {
+        self.without_probes = Some(reason);
     }
 
     /// Records that probes are attached for all processes, not for single ones.
@@ -148,7 +148,8 @@ impl Allocators {
         let owner = self.owner(pid);
         let handles = image.objects().filter_map(|object| object.handle.as_ref());
         let mut found = handles.filter(|handle| self.found.contains(&(owner, (*handle).clone())));
-        self.attaches_probes && found.any(|handle| self.verdicts.get(handle) != Some(Some(UntracedReason::NotAttached)))
+        let is_attached = |handle: &PathBuf| self.verdicts.get(handle) != Some(Some(UntracedReason::NotAttached));
+        self.without_probes.is_none() && found.any(is_attached)
     }
 
     /// Returns true if an object is known to be made by Go.
@@ -165,7 +166,7 @@ impl Allocators {
         }
         match self.verdicts.get(handle)? {
             Some(reason) => Some(reason),
-            None if !self.attaches_probes => Some(UntracedReason::NoOwnProfile),
+            None if self.without_probes.is_some() => self.without_probes,
             None if self.found.contains(&(self.owner(pid), handle.clone())) => None,
             None => Some(UntracedReason::NotAttached),
         }

@@ -14,12 +14,13 @@ use memtrace_model::{
 use super::tracker::ProcessTracker;
 
 /// Reasons why objects have no probes, most specific first. A process gets the most specific reason of its objects.
-const PRECEDENCE: [UntracedReason; 9] = [
+const PRECEDENCE: [UntracedReason; 10] = [
     UntracedReason::NotAttached,
     UntracedReason::UnsupportedAllocator,
     UntracedReason::Architecture,
     UntracedReason::Go,
     UntracedReason::NoOwnProfile,
+    UntracedReason::NotPatched,
     UntracedReason::Stripped,
     UntracedReason::Damaged,
     UntracedReason::Unreadable,
@@ -78,7 +79,10 @@ impl Coverage {
         for id in unclear {
             match Examination::of(tracker, id) {
                 Examination::Probed => coverage.has_probed = true,
-                Examination::Untraced(process) => coverage.without.push((id, process)),
+                Examination::Untraced(process) => {
+                    coverage.has_probed |= process.reason == UntracedReason::Sampled;
+                    coverage.without.push((id, process));
+                }
                 Examination::NoProcess => {}
             }
         }
@@ -134,9 +138,12 @@ impl Coverage {
         all.listed().first().cloned()
     }
 
-    /// Returns the number of processes that are not traced for at least one of `classes`.
+    /// Returns the number of processes that are not traced for at least one of `classes`. A process whose page faults are left out
+    /// because its blocks are sampled does not count.
     pub(crate) fn count(&self, classes: &[EventClass]) -> usize {
-        let applies = |process: &UntracedProcess| classes.iter().any(|&class| process.reason.applies_to(class));
+        let applies = |process: &UntracedProcess| {
+            process.reason != UntracedReason::Sampled && classes.iter().any(|&class| process.reason.applies_to(class))
+        };
         self.without.iter().filter(|(_, process)| applies(process)).count()
     }
 
@@ -234,6 +241,7 @@ fn go_program(tracker: &ProcessTracker, id: ImageId) -> Option<UntracedProcess> 
 enum Examination {
     /// An allocator of the image has probes, or the image's own heap profile is read.
     Probed,
+    /// No allocator of the image has probes, or its page faults are left out because its blocks are sampled.
     Untraced(UntracedProcess),
     /// The image has nothing that could allocate.
     NoProcess,
@@ -243,11 +251,16 @@ impl Examination {
     /// Examines an image that has no known allocator with probes.
     fn of(tracker: &mut ProcessTracker, id: ImageId) -> Self {
         let Some(image) = tracker.images().get(&id) else { return Self::NoProcess };
-        if tracker.own_profiles.is_read(id) {
-            return Self::Probed;
-        }
         let (comm, exe, start) = (image.comm.clone(), image.exe.clone(), image.start);
         let mut runs = image.ended.is_none();
+        let rss = |runs: bool| if runs { procfs::counted(id.pid).ok().map(|counted| counted.rss) } else { None };
+        if tracker.own_profiles.is_sampled(id) {
+            if !tracker.own_profiles.pages_are_left_out(id) {
+                return Self::Probed;
+            }
+            let (reason, rss) = (UntracedReason::Sampled, rss(runs));
+            return Self::Untraced(UntracedProcess { pid: id.pid, comm, exe, reason, rss });
+        }
         let mut objects = mapped_files(image);
         let mut is_readable = true;
         if runs {
@@ -280,8 +293,7 @@ impl Examination {
         if reason == UntracedReason::NoAllocator && age.is_some_and(|age| age < LOADING) {
             return Self::NoProcess;
         }
-        let rss = if runs { procfs::counted(id.pid).ok().map(|counted| counted.rss) } else { None };
-        Self::Untraced(UntracedProcess { pid: id.pid, comm, exe, reason, rss })
+        Self::Untraced(UntracedProcess { pid: id.pid, comm, exe, reason, rss: rss(runs) })
     }
 }
 

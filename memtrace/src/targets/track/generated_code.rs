@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memtrace_host::procfs;
-use memtrace_model::{GeneratedCode, ImageEnd, ImageId, NoPerfMap, Object, Pid, ProcessImage};
+use memtrace_model::{AbsAddr, GeneratedCode, ImageEnd, ImageId, NoPerfMap, Object, Pid, ProcessImage};
 
 use super::code_generators::Generator;
 use super::tracker::ProcessTracker;
@@ -23,10 +23,19 @@ pub(crate) fn add_running(tracker: &mut ProcessTracker) {
 /// Adds the processes of `pids` that generate code to the code generators of the tracker.
 pub(crate) fn add_of(tracker: &mut ProcessTracker, pids: &BTreeSet<Pid>) {
     for &pid in pids {
-        let generates = tracker.image(pid).is_some_and(generates_code);
+        let stub = tracker.code_generators.stubs.get(&pid).copied();
+        let generates = tracker.image(pid).is_some_and(|image| generates_code(image, stub));
         if generates && !tracker.code_generators.known.contains_key(&pid) && tracker.is_traced(pid) {
             tracker.code_generators.add(pid);
         }
+    }
+}
+
+/// Records that a process has a stub of memtrace at `base`, which is no code that the process generates.
+pub(crate) fn set_stub(tracker: &mut ProcessTracker, pid: Pid, base: AbsAddr) {
+    tracker.code_generators.stubs.insert(pid, base);
+    if !tracker.image(pid).is_some_and(|image| generates_code(image, Some(base))) {
+        tracker.code_generators.known.remove(&pid);
     }
 }
 
@@ -78,14 +87,17 @@ fn code_of(tracker: &mut ProcessTracker, pid: Pid) -> Option<GeneratedCode> {
 /// Returns the files that name the generated functions of an ended image, if it is the last image of its process.
 /// Forgets the process unless the image ended with an exec.
 pub(crate) fn take(tracker: &mut ProcessTracker, id: ImageId, end: ImageEnd) -> Option<EndedCode> {
+    tracker.code_generators.stubs.remove(&id.pid);
     let files = if tracker.latest_id(id.pid) == id { code_of(tracker, id.pid) } else { None };
     let generator = if end == ImageEnd::Exec { None } else { tracker.code_generators.known.remove(&id.pid) };
     Some(EndedCode { files: files?, _generator: generator })
 }
 
-/// Returns true if the image has executable memory without a file, or has mapped a jitdump file.
-fn generates_code(image: &ProcessImage) -> bool {
-    image.mappings.iter().any(|mapping| mapping.object.as_deref().is_none_or(is_jitdump))
+/// Returns true if the image has executable memory without a file, or has mapped a jitdump file. `stub`: address of memtrace's
+/// stub in the process, if there is one.
+fn generates_code(image: &ProcessImage, stub: Option<AbsAddr>) -> bool {
+    let mut others = image.mappings.iter().filter(|mapping| Some(mapping.start) != stub);
+    others.any(|mapping| mapping.object.as_deref().is_none_or(is_jitdump))
 }
 
 /// Returns true for a jitdump file, `jit-PID.dump`. The process that writes the file maps it as executable, so that
@@ -100,7 +112,26 @@ fn is_jitdump(object: &Object) -> bool {
 mod tests {
     use std::path::PathBuf;
 
+    use memtrace_model::{FileOffset, Mapping};
+
     use super::*;
+
+    #[test]
+    fn stub_is_no_generated_code() {
+        let mapping = |start| Mapping {
+            start: AbsAddr(start),
+            end: AbsAddr(start + 0x8000),
+            offset: FileOffset(0),
+            object: None,
+        };
+        let image = |starts: &[u64]| ProcessImage {
+            mappings: starts.iter().copied().map(mapping).collect(),
+            ..ProcessImage::default()
+        };
+        let generates = |starts: &[u64]| generates_code(&image(starts), Some(AbsAddr(0x10_0000)));
+        assert_eq!([generates(&[0x10_0000]), generates(&[0x10_0000, 0x20_0000])], [false, true]);
+        assert!(generates_code(&image(&[0x10_0000]), None));
+    }
 
     #[test]
     fn jitdump_files_are_known_by_name() {

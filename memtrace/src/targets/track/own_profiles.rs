@@ -1,4 +1,4 @@
-//! Images with a heap profile of their own: those whose profile is read, and the reasons why others are not traced.
+//! Images with a heap profile or samples of their own, the reasons why other profiles are not read, and patched images.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +11,13 @@ pub(crate) struct OwnProfiles {
     /// Processes with an image that may be new.
     new: BTreeSet<Pid>,
     states: BTreeMap<ImageId, Result<(), UntracedReason>>,
+    /// Images whose allocator is patched.
+    patched: BTreeSet<ImageId>,
+    /// True if the page faults of images with sampled blocks are left out.
+    leaves_out_pages: bool,
+    /// Images that may have got samples of their blocks since the last call of [`Self::take_sampled`]. Empty unless their page
+    /// faults are left out.
+    newly_sampled: Vec<ImageId>,
 }
 
 impl OwnProfiles {
@@ -38,7 +45,9 @@ impl OwnProfiles {
 
     /// Records that the profile of an image is read, or that a sampler covers the image.
     pub(crate) fn set_read(&mut self, id: ImageId) {
-        self.states.insert(id, Ok(()));
+        if self.states.insert(id, Ok(())) != Some(Ok(())) {
+            self.add_sampled(id);
+        }
     }
 
     /// Records why the profile of an image is not read. Has no effect if it was read before.
@@ -59,8 +68,49 @@ impl OwnProfiles {
         }
     }
 
+    /// Records that the allocator of an image is patched, and takes samples.
+    pub(crate) fn set_patched(&mut self, id: ImageId) {
+        if self.patched.insert(id) {
+            self.add_sampled(id);
+        }
+    }
+
+    /// Records that this trace samples page faults, but not those of images whose blocks are sampled.
+    pub(crate) fn leave_out_pages(&mut self) {
+        self.leaves_out_pages = true;
+        let read = self.states.iter().filter(|(_, state)| state.is_ok()).map(|(id, _)| *id);
+        self.newly_sampled.extend(read.chain(self.patched.iter().copied()));
+    }
+
+    /// Returns true if the page faults of an image are left out, because its blocks are sampled.
+    pub(crate) fn pages_are_left_out(&self, id: ImageId) -> bool {
+        self.leaves_out_pages && self.is_sampled(id)
+    }
+
+    /// Removes and returns the images that may have got samples of their blocks since the last call, if their page faults are left
+    /// out. An image can be returned twice, or after its end.
+    pub(crate) fn take_sampled(&mut self) -> Vec<ImageId> {
+        std::mem::take(&mut self.newly_sampled)
+    }
+
+    fn add_sampled(&mut self, id: ImageId) {
+        if self.leaves_out_pages {
+            self.newly_sampled.push(id);
+        }
+    }
+
+    /// Returns true if the allocator of an image is patched.
+    pub(crate) fn is_patched(&self, id: ImageId) -> bool {
+        self.patched.contains(&id)
+    }
+
+    /// Returns true if the blocks of an image are sampled: by its own profile or sampler, or by a patched allocator.
+    pub(super) fn is_sampled(&self, id: ImageId) -> bool {
+        self.is_read(id) || self.is_patched(id)
+    }
+
     /// Returns true if the profile of an image is read, or if a sampler covers it.
-    pub(super) fn is_read(&self, id: ImageId) -> bool {
+    pub(crate) fn is_read(&self, id: ImageId) -> bool {
         self.states.get(&id) == Some(&Ok(()))
     }
 
@@ -69,9 +119,15 @@ impl OwnProfiles {
         self.states.values().filter(|state| state.is_ok()).count()
     }
 
+    /// Returns the number of patched images.
+    pub(crate) fn patched(&self) -> usize {
+        self.patched.len()
+    }
+
     /// Forgets an image that leaves the registry.
     pub(super) fn remove(&mut self, id: ImageId) {
         self.states.remove(&id);
+        self.patched.remove(&id);
     }
 }
 
@@ -98,6 +154,35 @@ mod tests {
         assert_eq!(([0, 1].map(|ordinal| profiles.is_read(id(ordinal))), profiles.count()), ([false, true], 1));
         profiles.remove(id(1));
         assert_eq!((profiles.obstacle(id(1)), profiles.count()), (Some(UntracedReason::GoUnreadable), 0));
+    }
+
+    #[test]
+    fn patched_image_has_no_profile() {
+        let mut profiles = OwnProfiles::default();
+        profiles.set_read(id(0));
+        profiles.set_patched(id(1));
+        assert_eq!([0, 1, 2].map(|ordinal| profiles.is_sampled(id(ordinal))), [true, true, false]);
+        assert_eq!((profiles.is_read(id(1)), profiles.count(), profiles.patched()), (false, 1, 1));
+        profiles.remove(id(1));
+        assert_eq!((profiles.is_sampled(id(1)), profiles.patched()), (false, 0));
+    }
+
+    #[test]
+    fn sampled_images_are_taken_if_their_pages_are_left_out() {
+        let mut profiles = OwnProfiles::default();
+        profiles.set_read(id(0));
+        profiles.set_unread(id(1), UntracedReason::GoVersion);
+        profiles.set_patched(id(2));
+        assert!(profiles.take_sampled().is_empty() && !profiles.leaves_out_pages);
+        profiles.leave_out_pages();
+        assert!(profiles.leaves_out_pages);
+        assert_eq!(profiles.take_sampled(), [id(0), id(2)]);
+        profiles.set_read(id(0));
+        profiles.set_patched(id(2));
+        assert!(profiles.take_sampled().is_empty());
+        profiles.set_read(id(1));
+        profiles.set_patched(id(3));
+        assert_eq!(profiles.take_sampled(), [id(1), id(3)]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ const FULL: MemoryPlan = MemoryPlan {
     registry: registry::Limits { images: 1 << 17, mappings: 1 << 20, thread_names: 1 << 17 },
     profile_programs: 1 << 16,
     profile_stacks: 1 << 20,
+    patched: 0,
     files: 1 << 16,
     unwinding: UnwindLimits { copies: Bytes(64 << 20), frame_data: Bytes(16 << 20) },
     generated_names: Bytes(32 << 20),
@@ -34,6 +35,7 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
         registry: registry::Limits { images, mappings, thread_names },
         profile_programs,
         profile_stacks,
+        patched,
         files,
         unwinding: UnwindLimits { copies, frame_data },
         generated_names,
@@ -74,6 +76,7 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
         (thread_names as u64, THREAD_NAME),
         (profile_programs as u64, PROFILE_PROGRAM),
         (profile_stacks as u64, PROFILE_STACK),
+        (patched as u64, PATCHED_PROCESS),
         (files as u64, FILE),
         (u64::from(maps.rows), ROWS),
         (rings, ring_size.0),
@@ -108,6 +111,23 @@ fn everything_fits_into_every_limit_from_the_smallest_on() {
             assert!(plan.profile_stacks > 1000 && plan.profile_programs > 200, "{plan:?}");
         }
     }
+}
+
+#[test]
+fn patched_processes_take_memory_of_live_blocks() {
+    let full = MemoryPlan { patched: MAX_PATCHED, ..FULL };
+    for limit in (smallest(4, 16, full.maps.uses).0..DEFAULT_LIMIT.0).step_by(1 << 20) {
+        let plan = MemoryPlan::within(Bytes(limit), 4, 16, full).unwrap();
+        assert!(memory(plan, 4, 16) <= limit && plan.patched > 100 && plan.live > 5000, "{limit}: {plan:?}");
+    }
+    let of_trends = MemoryPlan { recorder: Some(RecorderLimits::OF_TRENDS), ..full };
+    for (limit, full) in [(DEFAULT_LIMIT, of_trends), (RECORDED_LIMIT, full)] {
+        let plan = MemoryPlan::within(limit, 4, 16, full).unwrap();
+        assert!(plan.patched == 5000 && plan.live >= 200_000, "{plan:?}");
+    }
+    let config = |line: &str| crate::cli::resolved_trace(line).expect("a valid configuration");
+    let patched = |line: &str| MemoryPlan::full(&config(line)).patched;
+    assert_eq!([patched("--all --allow-patching"), patched("--all --sample-interval 1M")], [MAX_PATCHED, 0]);
 }
 
 #[test]

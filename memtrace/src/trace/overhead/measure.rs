@@ -10,7 +10,7 @@ use memtrace_object::probe_site::Cost as SiteCost;
 
 use super::estimate::{self, Estimate, of_one_processor};
 use super::load::{CallCosts, Load};
-use super::warning;
+use super::warning::{self, CostOptions};
 use crate::options::units::Percent;
 use crate::run_kit::error::{Error, from_engines};
 use crate::run_kit::probe_cost;
@@ -76,8 +76,8 @@ impl Overhead {
     }
 
     /// Returns a warning if tracing takes too much of the target's processor time.
-    pub(in crate::trace) fn warning(&self, min_size: Bytes) -> Option<String> {
-        warning::warning(&self.load, self.costs, min_size)
+    pub(in crate::trace) fn warning(&self, options: CostOptions) -> Option<String> {
+        warning::warning(&self.load, self.costs, options)
     }
 
     /// Returns the smallest minimum size in `sizes` that keeps the slowdown within `limit`.

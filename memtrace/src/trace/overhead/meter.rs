@@ -11,7 +11,7 @@ use memtrace_model::{Bytes, CallsBySize};
 use super::estimate::{estimate, min_size_of_few, min_size_within};
 use super::guard::{Action, OverheadGuard};
 use super::load::{CallCosts, Load};
-use super::warning;
+use super::warning::{self, CostOptions};
 use crate::options::units::Percent;
 
 /// Minimum length of a period.
@@ -62,7 +62,7 @@ pub(in crate::trace) enum Reaction {
 /// Monitor of the overhead during a trace.
 pub(in crate::trace) struct OverheadMeter {
     costs: CallCosts,
-    min_size: Bytes,
+    options: CostOptions,
     /// True if the user has received a warning.
     has_warned: bool,
     /// Sample at the start of the current period.
@@ -83,9 +83,9 @@ struct LimitCheck {
 }
 
 impl OverheadMeter {
-    /// Creates a monitor of a trace. `min_size`: minimum size of a traced allocation.
-    pub(in crate::trace) fn new(costs: CallCosts, min_size: Bytes, has_warned: bool) -> Self {
-        Self { costs, min_size, has_warned, start: None, total: Load::default(), limit: None }
+    /// Creates a monitor of a trace.
+    pub(in crate::trace) fn new(costs: CallCosts, options: CostOptions, has_warned: bool) -> Self {
+        Self { costs, options, has_warned, start: None, total: Load::default(), limit: None }
     }
 
     /// Adds a limit of the overhead. `max_size`: maximum size of a traced allocation.
@@ -95,7 +95,7 @@ impl OverheadMeter {
 
     /// Compares the overhead with the limit, once in [`LIMIT_PERIOD`].
     pub(in crate::trace) fn react(&mut self, sample: Sample) -> Reaction {
-        let Self { costs, min_size, .. } = *self;
+        let Self { costs, options: CostOptions { min_size, .. }, .. } = *self;
         let Some(LimitCheck { guard, max_size, start: period_start }) = &mut self.limit else { return Reaction::None };
         let start = *period_start.get_or_insert(sample);
         if sample.at.duration_since(start.at) < LIMIT_PERIOD {
@@ -124,11 +124,12 @@ impl OverheadMeter {
     /// the target's processor time for the first time.
     pub(in crate::trace) fn update(&mut self, sample: Sample) -> Vec<String> {
         let Some(load) = self.end_period(sample, LEAST_BUSY) else { return Vec::new() };
-        let load = without_cost(load, self.costs, self.min_size);
-        match warning::measured_warning(&load, self.costs, self.min_size).filter(|_| !self.has_warned) {
+        let CostOptions { min_size, .. } = self.options;
+        let load = without_cost(load, self.costs, min_size);
+        match warning::measured_warning(&load, self.costs, self.options).filter(|_| !self.has_warned) {
             Some(warning) => {
                 self.has_warned = true;
-                vec![estimate(&load, self.costs, self.min_size).measured(), warning]
+                vec![estimate(&load, self.costs, min_size).measured(), warning]
             }
             None => Vec::new(),
         }
@@ -137,8 +138,8 @@ impl OverheadMeter {
     /// Measures the last period. Returns a note for the report if tracing took much of the target's processor time.
     pub(in crate::trace) fn finish(mut self, sample: Sample) -> Option<String> {
         self.end_period(sample, Duration::ZERO);
-        let load = without_cost(self.total, self.costs, self.min_size);
-        (self.total.own >= LEAST_BUSY).then(|| warning::note(&load, self.costs, self.min_size))?
+        let load = without_cost(self.total, self.costs, self.options.min_size);
+        (self.total.own >= LEAST_BUSY).then(|| warning::note(&load, self.costs, self.options))?
     }
 
     /// Ends the current period if the targets have used at least `least` of processor time. Returns the load of the
@@ -223,7 +224,8 @@ mod tests {
 
     impl Target {
         fn new(min_size: u64, has_warned: bool) -> Self {
-            Self { start: Instant::now(), meter: OverheadMeter::new(COSTS, Bytes(min_size), has_warned) }
+            let options = CostOptions { min_size: Bytes(min_size), allows_patching: false };
+            Self { start: Instant::now(), meter: OverheadMeter::new(COSTS, options, has_warned) }
         }
 
         fn sample(&self, seconds: u64, calls: u64, busy_ms: u64) -> Sample {
@@ -250,6 +252,7 @@ mod tests {
         }
     }
 
+    #[cfg(target_arch = "x86_64")]
     #[test]
     fn first_busy_period_is_warned_of_once() {
         let mut target = Target::new(0, false);
@@ -263,8 +266,8 @@ mod tests {
         let expected = [
             "at 100000 allocations per second, tracing takes at least 40 % of one processor, 80 % of the target's \
              processor time",
-            "warning: this is more than 25 % of the target's processor time; --max-depth 0 (without stacks) saves \
-             about 50 % of it, --min-size 128 about 75 %",
+            "warning: this is more than 25 % of the target's processor time; --allow-patching (samples, and changes code \
+             of the target) saves about 98 % of it, --max-depth 0 (without stacks) about 50 %, --min-size 128 about 75 %",
         ];
         assert_eq!(target.update(2, 110_000, 1190), expected);
         assert_eq!(target.update(3, 210_000, 2090), [""; 0]);
@@ -350,10 +353,8 @@ mod tests {
         // Tracing takes 400 ms of 1 s; in all, 500 ms of 2 s.
         let many = Sample { not_recorded: 500_000, hits: hits(500_000), ..target.sample(2, 0, 2000) };
         let warned = target.meter.update(many);
-        assert!(
-            warned[0].ends_with("67 % of the target's processor time") && warned[1].contains("faults --sample 64"),
-            "{warned:?}"
-        );
+        let advice = if cfg!(target_arch = "x86_64") { "--allow-patching" } else { "faults --sample 64" };
+        assert!(warned[0].ends_with("67 % of the target's processor time") && warned[1].contains(advice), "{warned:?}");
         assert!(target.meter.finish(many).unwrap().starts_with("tracing took at least 33 % "));
     }
 

@@ -22,25 +22,39 @@ const WORTHWHILE: f64 = 0.9;
 /// a report says, so only about half of the overhead is worth them.
 const WORTH_THE_STACKS: f64 = 0.55;
 
-/// Returns a warning if tracing allocations of at least `min_size` is expected to take too much of the target's
-/// processor time.
-pub(super) fn warning(load: &Load, costs: CallCosts, min_size: Bytes) -> Option<String> {
-    let Excess { options, .. } = excess(load, costs, min_size)?;
+/// Number of samples a second of a sampled trace, unless the target allocates less often.
+const SAMPLES_PER_SECOND: f64 = 1000.0;
+
+/// Processor time of a sample with its stack, and of a call of a patched allocator with the free of its block, in seconds. From
+/// `cargo run -p bench -- sampled`.
+const SAMPLE: f64 = 6e-6;
+const PATCHED_CALL: f64 = 1.2e-9;
+
+/// Options of the trace that change its cost.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::trace) struct CostOptions {
+    /// Minimum size of a traced allocation.
+    pub(in crate::trace) min_size: Bytes,
+    /// True if code of the target may be changed, so that samples are taken above the limit of the user.
+    pub(in crate::trace) allows_patching: bool,
+}
+
+/// Returns a warning if tracing allocations is expected to take too much of the target's processor time.
+pub(super) fn warning(load: &Load, costs: CallCosts, in_use: CostOptions) -> Option<String> {
+    let Excess { options, .. } = excess(load, costs, in_use)?;
     let options = options.into_iter().map(|(option, share)| (option, format::rough_percent(share)));
     Some(format!("{}; {}", headline(), advice(options.collect(), "lowers it to about", "to about", "")))
 }
 
-/// Returns a warning if tracing allocations of at least `min_size` takes too much of the target's
-/// processor time. Some costs, such as misses of a cold cache, are not measured. The total share is therefore
-/// uncertain, and the warning states the part that an option saves.
-pub(super) fn measured_warning(load: &Load, costs: CallCosts, min_size: Bytes) -> Option<String> {
-    Some(format!("{}; {}", headline(), savings(excess(load, costs, min_size)?)))
+/// Returns a warning if tracing allocations takes too much of the target's processor time. Some costs, such as misses of a cold
+/// cache, are not measured. The total share is therefore uncertain, and the warning states the part that an option saves.
+pub(super) fn measured_warning(load: &Load, costs: CallCosts, in_use: CostOptions) -> Option<String> {
+    Some(format!("{}; {}", headline(), savings(excess(load, costs, in_use)?)))
 }
 
-/// Returns a note for the report if tracing allocations of at least `min_size` took too much of the target's processor
-/// time.
-pub(super) fn note(load: &Load, costs: CallCosts, min_size: Bytes) -> Option<String> {
-    let excess = excess(load, costs, min_size)?;
+/// Returns a note for the report if tracing allocations took too much of the target's processor time.
+pub(super) fn note(load: &Load, costs: CallCosts, in_use: CostOptions) -> Option<String> {
+    let excess = excess(load, costs, in_use)?;
     Some(format!("tracing took at least {}; {}", of_target(excess.share), savings(excess)))
 }
 
@@ -72,7 +86,8 @@ struct Excess {
     options: Vec<(String, f64)>,
 }
 
-fn excess(load: &Load, costs: CallCosts, min_size: Bytes) -> Option<Excess> {
+fn excess(load: &Load, costs: CallCosts, in_use: CostOptions) -> Option<Excess> {
+    let CostOptions { min_size, allows_patching } = in_use;
     let Estimate { processors, slowdown, .. } = estimate(load, costs, min_size);
     let share = slowdown.filter(|&share| share > TOLERATED && processors > NEGLIGIBLE)?;
     let lowered = |costs, size| estimate(load, costs, size).slowdown.filter(|&rest| rest <= share * WORTHWHILE);
@@ -80,11 +95,26 @@ fn excess(load: &Load, costs: CallCosts, min_size: Bytes) -> Option<Excess> {
         .filter(|&rest| rest <= TOLERATED || rest <= share * WORTH_THE_STACKS);
     let size = worthwhile_size(load, costs, min_size);
     let options = [
+        (
+            String::from("--allow-patching (samples, and changes code of the target)"),
+            sampled(load).filter(|&rest| !allows_patching && rest <= share * WORTHWHILE),
+        ),
         (String::from("--max-depth 0 (without stacks)"), without_stacks),
         (format!("--min-size {}", format::size_argument(size.0)), lowered(costs, size)),
     ];
     let options = options.into_iter().filter_map(|(option, rest)| Some((option, rest?)));
     Some(Excess { share, options: options.collect() })
+}
+
+/// Returns the share of the target's processor time that samples would take; `None` if no allocator can be patched on this
+/// processor, or if the target was idle.
+fn sampled(load: &Load) -> Option<f64> {
+    if !cfg!(target_arch = "x86_64") || load.own.is_zero() {
+        return None;
+    }
+    let calls = load.all_calls() as f64;
+    let samples = calls.min(SAMPLES_PER_SECOND * load.during.as_secs_f64());
+    Some((samples * SAMPLE + calls * PATCHED_CALL) / load.own.as_secs_f64())
 }
 
 /// Returns the smallest size above `min_size` that makes the overhead tolerable, or else the smallest size that filters
@@ -109,8 +139,10 @@ mod tests {
         Load { calls, filtered: 0, hits: COSTS.hits_of(calls.total()), during: second, own: second }
     }
 
+    const NONE: CostOptions = CostOptions { min_size: Bytes(0), allows_patching: false };
+
     fn warned(counts: &[(u64, u64)]) -> Option<String> {
-        warning(&load(counts), COSTS, Bytes(0))
+        warning(&load(counts), COSTS, NONE)
     }
 
     #[test]
@@ -125,47 +157,77 @@ mod tests {
     fn small_share_of_one_processor_is_tolerated() {
         // One second in which the target works for 10 ms, and tracing takes 4 µs a call.
         let idle = |calls| Load { own: Duration::from_millis(10), ..load(&[(64, calls)]) };
-        let messages = |calls| [warning, measured_warning, note].map(|message| message(&idle(calls), COSTS, Bytes(0)));
+        let messages = |calls| [warning, measured_warning, note].map(|message| message(&idle(calls), COSTS, NONE));
         assert!(messages(12_400).iter().all(Option::is_none));
         assert!(messages(12_600).iter().all(Option::is_some));
     }
 
     #[test]
+    fn samples_cost_their_stacks_and_the_patched_calls() {
+        // 1,000 samples of 6 µs, and 1,000,000 calls of 1.2 ns.
+        let share = |counts: &[(u64, u64)]| sampled(&load(counts)).unwrap_or(0.0072);
+        assert!((share(&[(64, 1_000_000)]) - 0.0072).abs() < 1e-9);
+        // There cannot be more samples than calls.
+        let few = sampled(&load(&[(64, 100)])).unwrap_or(0.000_600_12);
+        assert!((few - 0.000_600_12).abs() < 1e-9, "{few}");
+        assert_eq!(sampled(&Load { own: Duration::ZERO, ..load(&[(64, 100)]) }), None);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
     fn options_are_named_with_their_effect() {
-        // 40 % with all; 20 % without stacks; with 128 bytes 10 % for the traps and 3 % for the large blocks.
+        // 40 % with all; 0.6 % with samples; 20 % without stacks; with 128 bytes 10 % for the traps and 3 % for the large blocks.
         let mixed = [(64, 90_000), (4096, 10_000)];
         assert_eq!(
             warned(&mixed).unwrap(),
-            "warning: this is more than 25 % of the target's processor time; --max-depth 0 (without stacks) lowers it \
-             to about 20 %, --min-size 128 to about 13 %"
+            "warning: this is more than 25 % of the target's processor time; --allow-patching (samples, and changes code \
+             of the target) lowers it to about 0.6 %, --max-depth 0 (without stacks) to about 20 %, --min-size 128 to \
+             about 13 %"
         );
         assert_eq!(
-            measured_warning(&load(&mixed), COSTS, Bytes(0)).unwrap(),
-            "warning: this is more than 25 % of the target's processor time; --max-depth 0 (without stacks) saves \
-             about 50 % of it, --min-size 128 about 68 %"
+            measured_warning(&load(&mixed), COSTS, NONE).unwrap(),
+            "warning: this is more than 25 % of the target's processor time; --allow-patching (samples, and changes code \
+             of the target) saves about 98 % of it, --max-depth 0 (without stacks) about 50 %, --min-size 128 about 68 %"
         );
         assert_eq!(
-            note(&load(&mixed), COSTS, Bytes(0)).unwrap(),
-            "tracing took at least 40 % of the target's processor time; --max-depth 0 (without stacks) saves about \
-             50 % of it, --min-size 128 about 68 %"
+            note(&load(&mixed), COSTS, NONE).unwrap(),
+            "tracing took at least 40 % of the target's processor time; --allow-patching (samples, and changes code of the \
+             target) saves about 98 % of it, --max-depth 0 (without stacks) about 50 %, --min-size 128 about 68 %"
         );
     }
 
     #[test]
+    fn option_in_use_is_not_named() {
+        let in_use = CostOptions { allows_patching: true, ..NONE };
+        let messages = [warning, measured_warning, note].map(|message| {
+            let text = message(&load(&[(64, 90_000), (4096, 10_000)]), COSTS, in_use).unwrap();
+            text.split_once("; ").unwrap().1.to_owned()
+        });
+        let saved = "--max-depth 0 (without stacks) saves about 50 % of it, --min-size 128 about 68 %";
+        assert_eq!(
+            messages,
+            ["--max-depth 0 (without stacks) lowers it to about 20 %, --min-size 128 to about 13 %", saved, saved]
+        );
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
     fn stacks_are_kept_if_they_save_little() {
         // 3 µs a call, 2 µs without its stack.
         let costs = CallCosts { stack: Duration::from_micros(1), ..COSTS };
-        let text = |calls| warning(&load(&[(64, calls)]), costs, Bytes(0)).unwrap();
-        assert!(text(500_000).ends_with("time; --min-size 128 lowers it to about 50 %"), "{}", text(500_000));
+        let text = |calls| warning(&load(&[(64, calls)]), costs, NONE).unwrap();
+        let expected = "of the target) lowers it to about 0.7 %, --min-size 128 to about 50 %";
+        assert!(text(500_000).ends_with(expected), "{}", text(500_000));
         // The overhead is tolerable without stacks.
-        assert!(text(100_000).contains("--max-depth 0 (without stacks) lowers it to about 20 %"), "{}", text(100_000));
+        assert!(text(100_000).contains("--max-depth 0 (without stacks) to about 20 %"), "{}", text(100_000));
     }
 
     #[test]
     fn option_without_effect_is_not_named() {
         let costs = CallCosts { record: Duration::ZERO, stack: Duration::ZERO, ..COSTS };
-        let text = warning(&load(&[(64, 500_000)]), costs, Bytes(0)).unwrap();
-        assert!(!text.contains("--m") && text.contains("memtrace faults --sample 64"), "{text}");
+        let text = warning(&load(&[(64, 500_000)]), costs, NONE).unwrap();
+        assert!(!text.contains("--m"), "{text}");
+        assert!(advice(Vec::new(), "", "", "").contains("memtrace faults --sample 64"));
         // The traps alone take 50 %: no size is enough, and 128 filters all calls.
         assert!(warned(&[(64, 500_000)]).unwrap().contains("--min-size 128 to about 50 %"));
     }

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use memtrace_history::ledger::Demoted;
 use memtrace_host::procfs;
-use memtrace_model::{Amount, ImageId, Pid, plain};
+use memtrace_model::{Amount, EventClass, ImageId, Pid, plain};
 
 use crate::run_kit::observer::Observer;
-use crate::trace::context::Context;
+use crate::trace::config::Config;
+use crate::trace::context::{Context, PatchRequest};
 use crate::trace::part::Part;
 
 /// Maximum number of messages about demoted processes. The report marks each of them.
@@ -17,23 +18,45 @@ const MAX_MESSAGES: usize = 8;
 /// Passes demotions to the BPF programs, and the sums of dropped blocks to the shards.
 #[derive(Default)]
 pub(super) struct Demotions {
-    /// Demoted running processes, each with the sum of its dropped blocks that the shards have received.
-    processes: BTreeMap<Pid, (Demoted, Amount)>,
+    /// Demoted running processes.
+    processes: BTreeMap<Pid, DemotedProcess>,
     /// Messages that were not shown yet.
     messages: Vec<String>,
     /// Number of all messages.
     created: usize,
+    /// True if demoted processes are patched, so that their blocks are sampled from then on.
+    are_patched: bool,
+}
+
+/// Demoted process.
+struct DemotedProcess {
+    demoted: Demoted,
+    /// Sum of the dropped blocks that the shards have received.
+    sent: Amount,
+    /// True if samples stand for the blocks that are dropped now.
+    is_sampled: bool,
 }
 
 impl Demotions {
+    /// Returns `None` if the run does not trace blocks.
+    pub(super) fn of(config: &Config) -> Option<Self> {
+        // A sampled run patches processes without a demotion.
+        let are_patched = config.allow_patching && config.sampling.is_none();
+        config.follows(EventClass::probes_allocators).then(|| Self { are_patched, ..Self::default() })
+    }
+
     fn add(&mut self, demoted: Demoted, context: &mut Context) {
         let Demoted { image, min_size, .. } = demoted;
         context.complete = false;
         match context.kernel.demote(image.pid, min_size) {
             Ok(true) => {
                 context.demoted += 1;
-                self.processes.insert(image.pid, (demoted, Amount::default()));
+                let process = DemotedProcess { demoted, sent: Amount::default(), is_sampled: false };
+                self.processes.insert(image.pid, process);
                 self.add_message(demoted);
+                if self.are_patched {
+                    context.patch_requests.push(PatchRequest::Process(image.pid));
+                }
             }
             Ok(false) => {}
             Err(error) => {
@@ -64,9 +87,16 @@ impl Demotions {
     /// Sends the sums that have changed to the shards.
     fn send_sums(&mut self, context: &mut Context) {
         let (mut changed, mut ended) = (Vec::new(), Vec::new());
-        for (&pid, (demoted, sent)) in &mut self.processes {
+        for (pid, sum) in std::mem::take(&mut context.sampled_instead) {
+            // The sum of a process that has executed another program contains blocks for which samples stand.
+            if let Some(process) = self.processes.get_mut(&pid).filter(|process| !process.is_sampled) {
+                process.is_sampled = true;
+                changed.push((process.demoted, sum));
+            }
+        }
+        for (&pid, DemotedProcess { demoted, sent, is_sampled }) in &mut self.processes {
             match context.kernel.dropped(pid) {
-                Some(sum) if sum != *sent => {
+                Some(sum) if sum != *sent && !*is_sampled => {
                     *sent = sum;
                     changed.push((*demoted, sum));
                 }

@@ -8,11 +8,12 @@ use memtrace_host::kernel::ProcessFilter;
 use memtrace_host::procfs;
 use memtrace_model::{Bytes, ImageEnd, ImageId, LossReason, Pid, RaisedMinSize, Tick};
 
+use crate::options::SamplingRate;
 use crate::run_kit::observer::Observer;
 use crate::targets::select::{Selection, Target, Targets};
 use crate::targets::track::ProcessTracker;
 use crate::trace::config::Config;
-use crate::trace::context::Context;
+use crate::trace::context::{Context, PatchRequest};
 use crate::trace::cost;
 use crate::trace::facts::Facts;
 use crate::trace::overhead::{OverheadMeter, Reaction, Sample};
@@ -33,6 +34,10 @@ pub(super) struct MeasuredOverhead {
     /// Sample at the end of the trace.
     last: Option<Sample>,
     raised: Option<RaisedMinSize>,
+    /// Minimum size of recorded allocations at the start.
+    min_size: Bytes,
+    /// True if the blocks can be sampled instead of an end of the trace.
+    can_sample: bool,
     /// True if the trace ends because of its overhead.
     has_reached_limit: bool,
 }
@@ -47,6 +52,8 @@ impl MeasuredOverhead {
             next: Instant::now(),
             last: None,
             raised: None,
+            min_size: config.heap.min_size.unwrap_or(Bytes(0)),
+            can_sample: config.allow_patching && is_single_process(&config.target),
             has_reached_limit: false,
         };
         let sample = overhead.sample(context);
@@ -76,6 +83,23 @@ impl MeasuredOverhead {
             missing,
             passed,
         }
+    }
+
+    /// Lets the target be sampled instead of ending the trace.
+    fn sample_instead(&mut self, context: &mut Context, observer: &mut dyn Observer) {
+        self.can_sample = false;
+        // Samples need no larger minimum size.
+        if let Err(error) = context.kernel.raise_min_size(self.min_size) {
+            log::warn!("{error}");
+        }
+        context.sampling = Some(SamplingRate::default());
+        context.patch_requests.push(PatchRequest::Targets);
+        // The blocks from before stay, and no probe sees their frees.
+        context.complete = false;
+        observer.note(
+            "to stay below --max-overhead, the allocations are sampled from now on; blocks from before count as live until \
+             the end",
+        );
     }
 
     /// Raises the minimum size of recorded allocations.
@@ -108,6 +132,7 @@ impl Part for MeasuredOverhead {
         match self.meter.react(sample) {
             Reaction::None => {}
             Reaction::Raise(min_size) => self.raise(min_size, context, observer),
+            Reaction::Detach if self.can_sample => self.sample_instead(context, observer),
             Reaction::Detach => {
                 self.has_reached_limit = true;
                 context.stop = Some(Stop::OverheadLimit);
@@ -134,6 +159,11 @@ impl Part for MeasuredOverhead {
         let note = self.last.and_then(|last| self.meter.finish(Sample { calls: facts.calls, ..last }));
         context.targets.notes.extend(note);
     }
+}
+
+/// Returns true if the target is a single process that runs, without its children.
+fn is_single_process(target: &Target) -> bool {
+    matches!(target, Target::Pids { pids, children: false } if pids.len() == 1)
 }
 
 /// Reader of the processor time of the targets.

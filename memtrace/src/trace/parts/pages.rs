@@ -85,7 +85,9 @@ impl PageReader {
     ) {
         let mut resident = BTreeMap::new();
         if let Some(snapshot) = snapshots.0.get_mut(&EventClass::Fault) {
-            let is_traced = |id: ImageId| tracker.is_traced(id.pid) && is_selected(id);
+            let is_traced = |id: ImageId| {
+                tracker.is_traced(id.pid) && is_selected(id) && !tracker.own_profiles.pages_are_left_out(id)
+            };
             let now = |pid| procfs::kernel_counts(pid);
             let baselines =
                 Baselines { images: tracker.images(), before: &self.rusage, start, now: &now, is_traced: &is_traced };

@@ -1,5 +1,6 @@
 //! Samplers of the targets: attaches the probes by which allocators and libraries report samples of their own.
 
+mod turns;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -15,6 +16,7 @@ use memtrace_model::{
 };
 use memtrace_object::allocators::AllocatorSampler;
 
+use self::turns::{ChangedTurns, MAX_WATCHED, Turns};
 use self::watch::{State, WatchedSampler};
 use super::recorded_samplers::RecordedSamplers;
 use crate::options::BlockSizes;
@@ -33,9 +35,6 @@ const WATCH_EVERY: u32 = 10;
 
 /// Number of readings after which a sampler that is off is named. An allocator reads its options after the start of the process.
 const READINGS: u32 = 2;
-
-/// Maximum number of images whose variables are read. The samples of others are recorded, and their interval is not named.
-const MAX_WATCHED: usize = 256;
 
 /// Maximum number of different notes.
 const MAX_NOTES: usize = 200;
@@ -99,8 +98,12 @@ pub(super) struct RunSamplers {
     /// Processes that have got USDT probes of their own, in a run without samplers of allocators.
     probed: BTreeSet<Pid>,
     watched: BTreeMap<ImageId, Vec<WatchedSampler>>,
+    /// Turns of the images in `watched`, and of those that wait.
+    turns: Turns,
     /// Images whose allocators do not sample.
     off: BTreeSet<ImageId>,
+    /// Objects whose samplers stay off until the image ends.
+    disabled: BTreeMap<ImageId, Vec<Arc<Object>>>,
     samplers: Samplers,
     recorded: RecordedSamplers,
     notes: HashSet<String>,
@@ -117,7 +120,7 @@ impl RunSamplers {
             return Ok(None);
         }
         let mut samplers = Self {
-            uses_samplers: config.heap.source == AllocationSource::Own,
+            uses_samplers: config.heap.source == AllocationSource::Own || config.sampling.is_some(),
             usable_sizes: config.heap.size.unwrap_or_default() == BlockSizes::Usable,
             objects: HashMap::new(),
             examined: BTreeMap::new(),
@@ -127,7 +130,9 @@ impl RunSamplers {
             attached: HashMap::new(),
             probed: BTreeSet::new(),
             watched: BTreeMap::new(),
+            turns: Turns::default(),
             off: BTreeSet::new(),
+            disabled: BTreeMap::new(),
             samplers: Samplers::default(),
             recorded: RecordedSamplers::default(),
             notes: HashSet::new(),
@@ -348,34 +353,80 @@ impl RunSamplers {
             }
         }
         let is_watched = self.watched.get(&id).is_some_and(|watched| watched.iter().any(|one| one.is_of(mapping)));
-        if samples.samplers.is_empty() || is_watched {
+        let is_object = |known: &Arc<Object>| **known == *object;
+        let is_disabled = self.disabled.get(&id).is_some_and(|objects| objects.iter().any(is_object));
+        if samples.samplers.is_empty() || is_watched || is_disabled {
             return;
         }
-        let has_room = self.watched.contains_key(&id) || self.watched.len() < MAX_WATCHED;
-        let watched = if has_room { WatchedSampler::all(id.pid, mapping, &samples.samplers) } else { Vec::new() };
+        if !self.turns.begin(id) {
+            let note = format!(
+                "more than {MAX_WATCHED} processes have allocators that may sample, so memtrace examines them in turn; the blocks \
+                 of a process that it patches before count twice until then, if its allocator samples"
+            );
+            self.set_unknown(id, note, context);
+            return;
+        }
+        let watched = WatchedSampler::all(id.pid, mapping, &samples.samplers);
         if watched.is_empty() {
-            // The sampler may be on.
-            context.tracker.own_profiles.set_read(id);
+            if !self.watched.contains_key(&id) {
+                self.turns.forget(id);
+            }
+            let path = printable(&object.path);
+            let note = format!(
+                "process {}: it is not known if the allocator in {path} samples; if it does and memtrace patches the process, \
+                 its blocks count twice",
+                id.pid
+            );
+            self.set_unknown(id, note, context);
             return;
         }
         self.watched.entry(id).or_default().extend(watched);
         self.read(id, context);
     }
 
+    /// Handles an image of which it is not known if its allocator samples. `note`: consequence for a run that covers processes
+    /// without samples of their own in another way.
+    fn set_unknown(&mut self, id: ImageId, note: String, context: &mut Context) {
+        if context.sampling.is_some() {
+            // A process that has ended is not patched any more. There can be thousands of them.
+            if !procfs::has_ended(id.pid) {
+                self.note(note);
+            }
+        } else {
+            // Its samples are recorded, and no other source counts its blocks.
+            context.tracker.own_profiles.set_read(id);
+        }
+    }
+
     /// Reads the variables of the samplers of an image, which the program can change.
     fn read(&mut self, id: ImageId, context: &mut Context) {
         let Some(watched) = self.watched.get_mut(&id) else { return };
-        let (mut notes, mut is_on) = (Vec::new(), false);
-        for sampler in watched {
-            match sampler.read() {
+        let (mut notes, mut is_on, mut disabled) = (Vec::new(), false, Vec::new());
+        watched.retain_mut(|sampler| {
+            let state = sampler.read();
+            match state {
                 State::On(interval) => {
                     is_on = true;
                     context.tracker.own_profiles.set_read(id);
                     self.samplers.add(id.pid, Sampler { source: sampler.source, interval: Some(interval) });
                 }
-                State::Off(reason) if sampler.readings == READINGS => notes.push(reason),
-                State::Off(_) | State::Unread => {}
+                State::Off(reason) | State::Disabled(reason) if sampler.readings == READINGS => notes.push(reason),
+                State::Off(_) | State::Disabled(_) | State::Unread => {}
             }
+            let stays_off = matches!(state, State::Disabled(_)) && sampler.is_settled();
+            if stays_off {
+                disabled.extend(sampler.object());
+            }
+            !stays_off
+        });
+        // Another sampler of the object can be on.
+        disabled.retain(|object| !watched.iter().any(|one| one.object().as_ref() == Some(object)));
+        if watched.is_empty() {
+            self.watched.remove(&id);
+            self.turns.forget(id);
+        }
+        if !disabled.is_empty() {
+            self.disabled.entry(id).or_default().append(&mut disabled);
         }
         if is_on {
             self.note_double(id, context);
@@ -386,6 +437,17 @@ impl RunSamplers {
         let comm = if notes.is_empty() { None } else { procfs::comm(id.pid) }.unwrap_or_default();
         for reason in notes {
             self.note(format!("process {} ({}): {reason}", id.pid, plain(&comm)));
+        }
+    }
+
+    /// Lets other images have their turn.
+    fn change_turns(&mut self) {
+        let ChangedTurns { ended, due } = self.turns.change();
+        for id in ended {
+            self.watched.remove(&id);
+        }
+        for id in due {
+            self.examined.remove(&id);
         }
     }
 
@@ -438,6 +500,7 @@ impl Part for RunSamplers {
             }
             let all: Vec<_> = self.watched.keys().copied().collect();
             all.into_iter().for_each(|id| self.read(id, context));
+            self.change_turns();
         }
         self.recorded.update(&self.samplers, context);
         for note in self.new_notes.drain(..) {
@@ -456,7 +519,9 @@ impl Part for RunSamplers {
     fn image_left(&mut self, left: &LeftImage<'_>, context: &mut Context) {
         let pid = left.id.pid;
         self.watched.remove(&left.id);
+        self.turns.forget(left.id);
         self.off.remove(&left.id);
+        self.disabled.remove(&left.id);
         self.blocked.remove(&left.id);
         self.crowded.remove(&left.id);
         // Probes stay over an exec.
@@ -497,6 +562,6 @@ impl Part for RunSamplers {
 }
 
 /// Returns true if an image has allocated sampled blocks.
-fn has_samples(usage: &ImageUsage) -> bool {
+pub(super) fn has_samples(usage: &ImageUsage) -> bool {
     usage.total[Quantity::AllocSamples] > 0
 }

@@ -188,6 +188,12 @@ fn rss_values(image: ImageId, class: EventClass, rss: &ResidentSet) -> impl Iter
     known.map(move |(kind, value)| ImageChange { image, class, kind, index: 0, value })
 }
 
+/// Returns the change that removes the totals of an image.
+pub(super) fn removal(usage: &ImageUsage) -> ImageUsage {
+    let ImageUsage { total, merged_stacks, by_stack, .. } = ImageUsage::default().diff(usage);
+    ImageUsage { total, merged_stacks, by_stack, ..ImageUsage::default() }
+}
+
 /// Returns the page faults of an image as changes. The count of minor faults is present even if it is zero, to show
 /// that the counts are known.
 pub(super) fn fault_values(image: ImageId, class: EventClass, faults: PageFaults) -> impl Iterator<Item = ImageChange> {
@@ -223,7 +229,7 @@ mod tests {
     use std::time::Duration;
 
     use memtrace_history::LivePaths;
-    use memtrace_model::{AbsAddr, Pid, ProcessImage, Quantities, Quantity, Stack, Stacks};
+    use memtrace_model::{AbsAddr, ImageRusage, Pid, ProcessImage, Quantities, Quantity, Rusage, Stack, Stacks};
 
     use super::*;
 
@@ -277,6 +283,26 @@ mod tests {
         assert_eq!(all.unknown_stacks().count(), 0);
         stacks.forget(IMAGE);
         assert_eq!((stacks.find(first), stacks.find(late)), (None, None));
+    }
+
+    #[test]
+    fn removed_totals_leave_nothing() {
+        let (mut all, mut stacks) = (PathChanges::default(), RecordedStacks::new(LivePaths::new(100, 0)));
+        stacks.add(IMAGE, &ProcessImage::default(), &Stacks::from([(StackId(10), stack(0x10))]), None);
+        let mut usage = bytes(&[(StackId(10), 4096), (StackId::FAILED, 8192)]);
+        let image = usage[&EventClass::Heap][&IMAGE].clone();
+        let total = image.by_stack.values().copied().sum();
+        let faults = PageFaults { minor: 3, major: 0 };
+        let counts = ImageRusage { begin: None, end: Some(Rusage { faults, peak_rss: Bytes(1) }) };
+        let removed = removal(&ImageUsage { total, counts, ..image });
+        assert_eq!(removed.counts, ImageRusage::default());
+        let change = usage.entry(EventClass::Heap).or_default().entry(IMAGE).or_default();
+        change.merge(removed.clone());
+        assert!(change.by_stack.values().all(Quantities::is_zero), "{change:?}");
+        assert_eq!(removal(&ImageUsage { counts, ..ImageUsage::default() }), ImageUsage::default());
+        let usage = BTreeMap::from([(EventClass::Heap, BTreeMap::from([(IMAGE, removed)]))]);
+        let expected = [(0, StackEnd::Failed, -8192), (1, StackEnd::Complete, -4096)];
+        assert_eq!(changes(&mut all, &stacks, usage), expected);
     }
 
     #[test]

@@ -96,7 +96,8 @@ impl Trace {
         let Context { mut targets, tracker, tables, clock, recorder, complete, .. } = context;
         // Ends the thread that builds tables.
         drop(tables);
-        let Facts { measured, snapshots, accounts, activity, reclaim, raised, samplers, go_profiles, .. } = facts;
+        let Facts { measured, snapshots, accounts, activity, reclaim, raised, samplers, patched, go_profiles, .. } =
+            facts;
         let finished = FinishedTrace {
             targets: &targets,
             tracker: &tracker,
@@ -107,6 +108,7 @@ impl Trace {
             reclaim,
             raised,
             samplers,
+            patched,
             go_profiles,
             events,
             facts_at_start,
@@ -167,6 +169,7 @@ impl Trace {
             activity: None,
             reclaim: None,
             samplers: Samplers::default(),
+            patched: Vec::new(),
             go_profiles: GoProfileMoments::default(),
         };
         self.parts.read_rest(now, &mut self.context, &mut facts);

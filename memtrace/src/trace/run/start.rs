@@ -7,9 +7,10 @@ use memtrace_history::ledger;
 use memtrace_history::pipeline::{Drained, Shards, Sinks, Source};
 use memtrace_host::kernel::{self, Probes, RingReader};
 use memtrace_host::procfs::{self, ProcessorWait};
-use memtrace_model::{Event, Losses, Pid};
+use memtrace_model::{Event, Losses, Pid, UntracedReason};
 
 use super::Trace;
+use crate::options::SamplingRate;
 use crate::run_kit::clock;
 use crate::run_kit::error::{Error, from_engines};
 use crate::run_kit::observer::Observer;
@@ -58,7 +59,9 @@ pub(in crate::trace) fn start(
     let mut tracker = ProcessTracker::new(origin, keys, user_hooks, plan.mmap_ring, plan.registry);
     let probe_site = config.probes_allocators().then_some(config.heap.probe_site);
     if !config.heap.source.attaches_probes() {
-        tracker.allocators.attach_none();
+        tracker.allocators.attach_none(UntracedReason::NoOwnProfile);
+    } else if config.sampling.is_some() {
+        tracker.allocators.attach_none(UntracedReason::NotPatched);
     }
     if config.reads_own_profiles() {
         tracker.own_profiles.enable();
@@ -74,6 +77,10 @@ pub(in crate::trace) fn start(
     let filter = filter::resolve(&config.target, only_probes, left_out.memtraces())?;
     filter::require_match(&config.target, &filter)?;
     let (mut targets, mut allocators) = Targets::find(&config.target, probe_site, &mut tracker, progress)?;
+    // A sampled run patches processes without probes of each call.
+    if config.allow_patching && config.sampling.is_none() {
+        targets.leave_room_for_patches();
+    }
     // The command has started with the privileges of its user, so memtrace can drop its own privileges.
     if is_command {
         privileges::keep_for_tracing();
@@ -110,22 +117,29 @@ pub(in crate::trace) fn start(
         clock: RunClock::start(origin),
         tags,
         classes: config.events.clone(),
+        sampling: config.sampling,
+        patch_requests: Vec::new(),
+        sampled_instead: Vec::new(),
+        late_allocators: Vec::new(),
         recorder,
         losses: Losses::default(),
         complete: true,
         demoted: 0,
         stop: None,
     };
-    let (mut parts, overhead, mark_functions) = attach(config, prepared, costs, &allocators, &mut context, progress)?;
+    let (mut parts, overhead, mark_functions) =
+        attach(config, prepared, costs, &mut allocators, &mut context, progress)?;
     progress.begin("examining processes");
     begin(&mut context)?;
     let hits_at_start = context.kernel.counters().hits;
-    let ExpectedOverhead { lines, meter } = overhead;
+    let ExpectedOverhead { lines, meter, .. } = overhead;
     parts.begin(config, Prepared::with_events(meter, &plan, rings), &mut context)?;
     for line in note.iter().chain(&context.left_out.note()).chain(&lines) {
         observer.note(line);
     }
-    let untraced = match context.targets.ran_before() {
+    // Processes of a selection are patched later.
+    let are_patched_later = matches!(config.target, Target::Selected { .. }) && config.allow_patching;
+    let untraced = match context.targets.ran_before() && !(are_patched_later && context.sampling.is_some()) {
         true => coverage(&mut context).count(&config.events),
         false => 0,
     };
@@ -160,11 +174,12 @@ fn attach(
     config: &Config,
     prepared: Prepared,
     costs: Option<CallCosts>,
-    allocators: &[AllocatorProbes],
+    allocators: &mut Vec<AllocatorProbes>,
     context: &mut Context,
     progress: &StartProgress,
 ) -> Result<(Parts, ExpectedOverhead, Option<MarkFunctions>), Error> {
     progress.begin("looking for the probes of other tracers");
+    context.targets.avoid_patched_code(allocators);
     let others = other_tracers::find(allocators, &context.targets, &context.filter);
     context.targets.notes.extend(other_tracers::note(&others));
     progress.begin(other_tracers::attach_step(&others));
@@ -173,12 +188,27 @@ fn attach(
     tag_probes::attach(kernel, probes, &config.tag_probes, targets, tracker)?;
     let parts = Parts::attach(config, prepared, context)?;
     let overhead = ExpectedOverhead::estimate(config, costs, allocators, context)?;
+    if overhead.is_sampled {
+        sample_instead(allocators, context);
+    }
     let Context { kernel, probes, targets, tracker, filter, complete, .. } = context;
     AllocatorProbes::place_all(allocators.iter(), kernel, probes, progress)?;
     let mark_functions = config.recording.iter().flat_map(|recording| &recording.mark_functions);
     let mark_functions = MarkFunctions::attach(kernel, probes, mark_functions, targets)?;
     *complete &= !refused::note_all(probes, allocators, targets, tracker, filter);
     Ok((parts, overhead, mark_functions))
+}
+
+/// Replaces the probes of each call by samples of patched allocators, because they would cost too much.
+fn sample_instead(allocators: &mut Vec<AllocatorProbes>, context: &mut Context) {
+    let objects = allocators.drain(..).map(|allocator| allocator.object).collect();
+    // The estimate has attached some of the probes.
+    context.probes.remove_objects(&objects);
+    // Their events would count once more, beside the samples.
+    context.probes.complete_removals();
+    context.targets.probe_site = None;
+    context.tracker.allocators.attach_none(UntracedReason::NotPatched);
+    context.sampling = Some(SamplingRate::default());
 }
 
 /// Opens the recording gate: events count from now on.

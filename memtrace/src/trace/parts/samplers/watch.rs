@@ -1,7 +1,7 @@
 //! Variables of the samplers of allocators, read from the memory of the process.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memtrace_host::procfs::{BoundedMemory, ImageMemory};
 use memtrace_host::target_files::open_object;
@@ -11,6 +11,9 @@ use memtrace_object::allocators::{AllocatorSampler, address_in};
 /// Time limit for one reading.
 const DEADLINE: Duration = Duration::from_millis(50);
 
+/// Time after which a process has read the options of its allocator.
+const SETTLED: Duration = Duration::from_secs(1);
+
 /// Largest binary logarithm of a sampling interval. A forged interval would widen the errors of the whole report.
 const MAX_BINARY_LOGARITHM: u64 = 40;
 
@@ -19,6 +22,8 @@ pub(super) struct WatchedSampler {
     pub(super) source: SampleSource,
     /// Number of readings that have succeeded.
     pub(super) readings: u32,
+    /// Time of the first reading that was tried.
+    since: Instant,
     object: Option<Arc<Object>>,
     memory: ImageMemory,
     interval: AbsAddr,
@@ -32,8 +37,10 @@ pub(super) struct WatchedSampler {
 pub(super) enum State {
     /// The allocator samples, with this interval.
     On(Bytes),
-    /// The allocator does not sample, for this reason.
+    /// The allocator does not sample now, for this reason.
     Off(&'static str),
+    /// The allocator was started without its sampler, for this reason. If it has read its options, it never samples.
+    Disabled(&'static str),
     /// The variables cannot be read.
     Unread,
 }
@@ -55,6 +62,7 @@ impl WatchedSampler {
             Some(Self {
                 source: sampler.source,
                 readings: 0,
+                since: Instant::now(),
                 object: mapping.object.clone(),
                 memory: memory.clone(),
                 interval: address(sampler.interval.virt)?,
@@ -63,6 +71,16 @@ impl WatchedSampler {
             })
         });
         watched.collect()
+    }
+
+    /// Returns true if the options of the allocator have their final values.
+    pub(super) fn is_settled(&self) -> bool {
+        self.readings > 1 && self.since.elapsed() >= SETTLED
+    }
+
+    /// Returns the object of the sampler.
+    pub(super) fn object(&self) -> Option<Arc<Object>> {
+        self.object.clone()
     }
 
     /// Returns true if the sampler belongs to the object of a mapping.
@@ -88,7 +106,7 @@ impl WatchedSampler {
     /// Returns the state of the sampler by its variables.
     fn state(&self, interval: u64, enabled: Option<u8>) -> State {
         if enabled == Some(0) {
-            return State::Off("its jemalloc was built with profiling, but started without prof:true");
+            return State::Disabled("its jemalloc was built with profiling, but started without prof:true");
         }
         match interval {
             logarithm if self.is_binary_logarithm && logarithm <= MAX_BINARY_LOGARITHM => {
@@ -124,6 +142,7 @@ mod tests {
         WatchedSampler {
             source: SampleSource::Jemalloc,
             readings: 0,
+            since: Instant::now(),
             object: None,
             memory: ImageMemory::open(Pid(std::process::id())).unwrap(),
             interval: AbsAddr(interval),
@@ -139,9 +158,13 @@ mod tests {
         let at_interval = place(std::ptr::from_ref(&interval).cast());
         let at_enabled = place(std::ptr::from_ref(&enabled).cast());
         let mut sampler = watched(at_interval, true, Some(at_enabled));
-        assert!(matches!(sampler.read(), State::Off(_)), "prof:true was not given");
+        assert!(matches!(sampler.read(), State::Disabled(_)), "prof:true was not given");
         enabled.store(1, Ordering::Relaxed);
         assert_eq!((sampler.read(), sampler.readings), (State::On(Bytes(512 << 10)), 2));
+        sampler.since = Instant::now();
+        assert!(!sampler.is_settled(), "the process may not have read its options yet");
+        sampler.since = sampler.since.checked_sub(SETTLED).unwrap();
+        assert!(sampler.is_settled() && !watched(at_interval, true, None).is_settled());
         interval.store(41, Ordering::Relaxed);
         assert_eq!(sampler.read(), State::Unread, "no interval");
         let mut by_bytes = watched(at_interval, false, None);

@@ -1,0 +1,95 @@
+//! Restores the code of patched processes at the end of a run.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use memtrace_host::patcher::Stops;
+use memtrace_host::procfs::{self, ControlPage};
+use memtrace_model::{AbsAddr, ImageId, Pid};
+
+use super::patcher_thread::{Answer, PatcherThread};
+use crate::run_kit::forced_end;
+
+/// Number of attempts to restore the code of a process that does not stop.
+const ATTEMPTS: u32 = 3;
+
+/// Longest wait for an answer at once.
+const WAIT: Duration = Duration::from_millis(50);
+
+/// Restores the code of `processes`, each with the address of its stub. Returns the stops of those that were restored. A second
+/// signal ends the work.
+pub(super) fn restore(
+    thread: &mut PatcherThread,
+    processes: impl Iterator<Item = (ImageId, AbsAddr)>,
+    deadline: Instant,
+) -> BTreeMap<ImageId, Stops> {
+    let mut left: VecDeque<_> = processes.map(|(id, base)| (id, base, 1)).collect();
+    let (mut restored, mut current) = (BTreeMap::new(), None);
+    loop {
+        let time = deadline.saturating_duration_since(Instant::now());
+        if time.is_zero() {
+            return restored;
+        }
+        if !thread.is_busy() {
+            let Some((id, base, attempt)) = left.pop_front() else { return restored };
+            if forced_end::skips_names() {
+                log::warn!("{} processes stay patched; `memtrace detach --all` restores their code", left.len() + 1);
+                return restored;
+            }
+            thread.disable(id, base);
+            current = Some((id, base, attempt));
+        }
+        match thread.receive(time.min(WAIT)) {
+            // A change that was in progress is undone too.
+            Some(Answer::Enabled(id, mapped, Ok(_))) => left.push_front((id, AbsAddr(mapped.attached.base), 1)),
+            Some(Answer::Disabled(id, Ok(stops))) => _ = restored.insert(id, stops),
+            Some(Answer::Disabled(_, Err(refusal))) => {
+                let again = current.take().filter(|(.., attempt)| refusal.is_temporary() && *attempt < ATTEMPTS);
+                match again {
+                    Some((id, base, attempt)) => left.push_back((id, base, attempt + 1)),
+                    None => log::info!("the code of a process is not restored: {refusal}"),
+                }
+            }
+            Some(Answer::Mapped(..) | Answer::SessionEnded(..) | Answer::Enabled(..)) | None => {}
+        }
+    }
+}
+
+/// Restores the code of the processes that have inherited it by a fork and are not traced, and of those that were not restored
+/// before. `owner`: pid and start time of this memtrace. Returns the number of processes that stay patched.
+pub(super) fn restore_children(thread: &mut PatcherThread, owner: (u32, u64), deadline: Instant) -> u64 {
+    // Then, a message has named those that stay.
+    let own = if forced_end::skips_names() { Vec::new() } else { own_processes(owner) };
+    if own.is_empty() {
+        return 0;
+    }
+    restore(thread, own.into_iter().map(|(pid, base)| (ImageId { pid, ordinal: 0 }, base)), deadline);
+    own_processes(owner).len() as u64
+}
+
+/// Returns the processes that take samples for this memtrace, according to their control pages.
+fn own_processes((pid, start): (u32, u64)) -> Vec<(Pid, AbsAddr)> {
+    let owner = (u64::from(pid), start);
+    let is_own = |&(pid, base): &(Pid, AbsAddr)| {
+        let values = ControlPage::open(pid, base).and_then(|page| page.read());
+        values.is_ok_and(|values| values.owner == owner)
+    };
+    procfs::patched_processes().into_iter().filter(is_own).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_restored_without_patched_processes() {
+        let mut thread = PatcherThread::start().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        assert!(restore(&mut thread, std::iter::empty(), deadline).is_empty());
+        // No memtrace has started at this time.
+        assert_eq!(restore_children(&mut thread, (std::process::id(), u64::MAX), deadline), 0);
+        let late = [(ImageId { pid: Pid(u32::MAX), ordinal: 0 }, AbsAddr(0))];
+        assert!(restore(&mut thread, late.into_iter(), Instant::now()).is_empty());
+        assert!(!thread.is_busy(), "the time is over");
+    }
+}
