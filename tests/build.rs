@@ -52,6 +52,12 @@ const GLIBC: &[&str] = &[
     "named_threads",
     "old_blocks",
     "pages",
+    "patch_realloc",
+    "patch_restarts",
+    "patch_signals",
+    "patch_steps",
+    "patch_threads",
+    "patch_vfork",
     "peak",
     "prefork",
     "process_tree",
@@ -99,7 +105,10 @@ fn main() {
     for name in GLIBC {
         compile("gcc", &["-std=c11"], &[&format!("{name}.c"), "ledger.c"], &[], &out.join(name));
     }
-    compile("gcc", &["-std=c11", "-static"], &["heaps.c", "ledger.c"], &[], &out.join("heaps.static"));
+    for name in ["heaps", "pages"] {
+        let output = out.join(format!("{name}.static"));
+        compile("gcc", &["-std=c11", "-static"], &[&format!("{name}.c"), "ledger.c"], &[], &output);
+    }
     let weak = ["-std=c11", "-Wl,-z,dynamic-undefined-weak"];
     let old = ["-std=c11", "-Wl,-z,dynamic-undefined-weak", "-nostartfiles"];
     compile("gcc", &old, &["calls.c", "ledger.c", "old_start.c"], &[], &out.join("calls"));

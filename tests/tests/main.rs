@@ -36,6 +36,8 @@ mod limits;
 mod losses;
 mod mappings;
 mod page_tracking;
+#[cfg(target_arch = "x86_64")]
+mod patching;
 mod performance_schema;
 mod privileges;
 mod probes;

@@ -18,6 +18,20 @@ const TOLERATED_FOR: f64 = 14.0;
 /// Number of live blocks of the thread of `busy_later`.
 const WINDOW: u64 = 16;
 
+/// Start of the warning about a high overhead. The options that lower it follow.
+pub(super) const WARNING: &str = "memtrace: warning: this is more than 25 % of the target's processor time; ";
+/// Options for `flood`, each with `N` percent of the target's processor time that tracing takes with it.
+#[cfg(target_arch = "x86_64")]
+const OPTIONS: &str = "--allow-patching (samples, and changes code of the target) lowers it to about N %, --min-size 64 to \
+                       about N %";
+#[cfg(not(target_arch = "x86_64"))]
+const OPTIONS: &str = "--min-size 64 lowers it to about N %";
+/// Options for a trace that has the minimum size already.
+#[cfg(target_arch = "x86_64")]
+const OTHER_OPTIONS: &str = "--allow-patching (samples, and changes code of the target) lowers it to about N %";
+#[cfg(not(target_arch = "x86_64"))]
+const OTHER_OPTIONS: &str = "`memtrace faults --sample 64` costs a fraction, and shows resident pages";
+
 /// Starts a victim that only allocates and frees. Tracing makes it many times slower.
 fn flooding() -> Victim {
     let mut victim = victim::start_with("flood", &["1000000000"]);
@@ -104,8 +118,7 @@ fn probe_hits_of_allocations_and_frees_are_counted() {
     let mut tracer = Trace::victim(&victim).options(&options).start();
     victim.process().write_line("");
     // The programs are timed for a part of the first second only.
-    let warning = "memtrace: warning: this is more than 25 % of the target's processor time";
-    assert!(tracer.process().wait_for_stderr_line(warning), "no warning");
+    assert!(tracer.process().wait_for_stderr_line(WARNING), "no warning");
     let done = victim.work().totals;
     let cost = tracer.stop().report().cost.expect("the trace has ended");
     victim.finish();
@@ -115,11 +128,32 @@ fn probe_hits_of_allocations_and_frees_are_counted() {
 }
 
 /// Returns the estimated share of the target's processor time, in percent, that follows `words`.
-fn percent_after(outcome: &Outcome, words: &str) -> u64 {
+fn percent_after(outcome: &Outcome, words: &str) -> f64 {
     assert!(outcome.stderr.contains(words), "{}", outcome.stderr);
     let (_, rest) = outcome.stderr.split_once(words).expect("the message contains the words");
     let (number, _) = rest.split_once(" %").expect("a share in percent");
-    number.parse().expect("a whole number")
+    number.parse().expect("a number")
+}
+
+/// Splits a list of options into its words, with `N` in place of each effect, and the effects in percent.
+pub(super) fn effects(options: &str) -> (String, Vec<f64>) {
+    let mut parts = options.split("about ");
+    let mut words = vec![parts.next().unwrap_or_default().to_owned()];
+    let mut percents = Vec::new();
+    for part in parts {
+        let (percent, rest) = part.split_once(" %").expect("a share in percent");
+        percents.push(percent.parse().expect("a number"));
+        words.push(format!("N %{rest}"));
+    }
+    (words.join("about "), percents)
+}
+
+/// Returns the only warning about a high overhead: its options, and the effect of each.
+fn warned_effects(outcome: &Outcome) -> (String, Vec<f64>) {
+    let mut warnings = outcome.stderr.lines().filter_map(|line| line.strip_prefix(WARNING));
+    let (options, other) = (warnings.next(), warnings.next());
+    assert!(options.is_some() && other.is_none(), "not one warning: {}", outcome.stderr);
+    effects(options.unwrap_or_default())
 }
 
 #[test]
@@ -129,14 +163,17 @@ fn high_overhead_is_warned_of_with_options_that_lower_it() {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).expect("the victim runs");
     let warned = Trace::victim(&victim).options(&["--duration", "100ms"]).run();
     let expected = percent_after(&warned, "of one processor, ");
-    let without_small = percent_after(&warned, "--min-size 64 lowers it to about ");
-    assert!(without_small < expected, "{}", warned.stderr);
+    let (options, mut percents) = warned_effects(&warned);
+    assert_eq!(options, OPTIONS);
+    // Samples cost less than probes without records, and these less than probes with a record and a stack for each call.
+    percents.push(expected);
+    assert!(percents.is_sorted_by(|lower, higher| lower < higher), "{}", warned.stderr);
     // A selection gives the same warning: its targets are all processes with this name.
     let selected = Trace::system_wide().options(&["--comm", name.trim(), "--duration", "100ms"]).run();
-    percent_after(&selected, "--min-size 64 lowers it to about ");
+    assert_eq!(warned_effects(&selected).0, OPTIONS);
     // An option in use is not recommended.
     let without = Trace::victim(&victim).options(&["--duration", "100ms", "--min-size", "64"]).run();
-    assert!(without.stderr.contains("; `memtrace faults --sample 64` costs a fraction"), "{}", without.stderr);
+    assert_eq!(warned_effects(&without).0, OTHER_OPTIONS);
 }
 
 /// Returns the processor time of a process so far, in seconds: `utime` and `stime` of proc_pid_stat(5).

@@ -22,6 +22,7 @@ pub(super) struct TestTopic {
 
 /// Test that does not run in guests.
 pub(super) struct OmittedTest {
+    /// Path below the topic. A path that ends in `::` means all tests of the module.
     pub(super) test: &'static str,
     /// Reason for the omission, as a clause for messages.
     pub(super) reason: &'static str,
@@ -36,6 +37,8 @@ const FILES_OF_A_PROCESS: &str = "it reads files of a process, which do not depe
 const GLIBC: &str = "the same calls of glibc are tested";
 
 const NOT_THE_KERNEL: &str = "it tests processing in user space, and the other tests cover the events from the kernel";
+
+const SAME_CHANGE: &str = "the tests that run stop processes and change their code in the same way";
 
 const NO_DISK: &str = "it waits for a disk, and guests have none";
 
@@ -99,6 +102,7 @@ pub(super) const TOPICS: &[TestTopic] = &[
             },
         ],
     },
+    TestTopic { name: "mappings", tier: Tier::Long, omitted: &[] },
     TestTopic {
         name: "lifetimes",
         tier: Tier::Long,
@@ -125,7 +129,47 @@ pub(super) const TOPICS: &[TestTopic] = &[
             OmittedTest { test: "long::storm_of_forks_is_recorded_completely", reason: MANY_PROCESSES },
         ],
     },
-    TestTopic { name: "mappings", tier: Tier::Long, omitted: &[] },
+    TestTopic {
+        name: "patching",
+        tier: Tier::Long,
+        omitted: &[
+            OmittedTest { test: "alone::", reason: SAME_CHANGE },
+            OmittedTest { test: "faults::", reason: SLOW },
+            OmittedTest { test: "long::", reason: SLOW },
+            OmittedTest { test: "other_tracers::", reason: SLOW },
+            OmittedTest { test: "page_faults::", reason: NOT_THE_KERNEL },
+            OmittedTest { test: "accounts_have_the_samples", reason: NOT_THE_KERNEL },
+            OmittedTest { test: "doctor_lists_the_sites", reason: FILES_OF_A_PROCESS },
+            OmittedTest { test: "each_block_of_jemalloc_is_a_sample", reason: SAME_CHANGE },
+            OmittedTest { test: "estimates_have_the_error_of_their_samples", reason: NOT_THE_KERNEL },
+            OmittedTest { test: "extended_functions_of_jemalloc_are_sampled", reason: SAME_CHANGE },
+            OmittedTest { test: "failed_calls_of_jemalloc_restore_their_blocks", reason: SAME_CHANGE },
+            OmittedTest { test: "full_table_keeps_sums_unbiased", reason: NOT_THE_KERNEL },
+            OmittedTest { test: "functions_of_glibc_without_a_site_are_named", reason: FILES_OF_A_PROCESS },
+            OmittedTest { test: "functions_of_jemalloc_without_a_site_are_named", reason: FILES_OF_A_PROCESS },
+            OmittedTest { test: "next_trace_takes_over_after_a_kill", reason: SLOW },
+            OmittedTest { test: "second_trace_uses_the_stub_of_the_first", reason: SLOW },
+            OmittedTest { test: "sizes_are_filtered", reason: NOT_THE_KERNEL },
+            OmittedTest { test: "stopped_process_is_patched_and_stays_stopped", reason: SAME_CHANGE },
+            OmittedTest { test: "processes::allocator_that_is_loaded_later_is_named", reason: NOT_THE_KERNEL },
+            OmittedTest { test: "processes::child_that_is_not_traced_runs_without_samples", reason: SAME_CHANGE },
+            OmittedTest { test: "processes::command_is_sampled_from_its_patch_on", reason: SAME_CHANGE },
+            OmittedTest { test: "processes::image_after_exec_is_patched_again", reason: SAME_CHANGE },
+            OmittedTest { test: "processes::parent_of_vfork_is_patched_later", reason: SAME_CHANGE },
+            OmittedTest { test: "processes::vfork_leaves_the_samples_of_the_parent_alone", reason: SAME_CHANGE },
+            OmittedTest { test: "refusals::exact_trace_and_own_samples_change_no_code", reason: SLOW },
+            OmittedTest { test: "refusals::foreign_breakpoint_at_a_site_is_refused", reason: SLOW },
+            OmittedTest { test: "refusals::musl_is_refused", reason: FILES_OF_A_PROCESS },
+            OmittedTest { test: "refusals::other_allocators_are_refused", reason: FILES_OF_A_PROCESS },
+            OmittedTest { test: "refusals::process_with_a_debugger_is_refused", reason: SAME_CHANGE },
+            OmittedTest { test: "refusals::samples_without_permission_change_no_code", reason: NOT_THE_KERNEL },
+            OmittedTest { test: "refusals::seccomp_filter_that_permits_the_calls_is_no_obstacle", reason: SAME_CHANGE },
+            OmittedTest { test: "refusals::static_executables_are_refused", reason: FILES_OF_A_PROCESS },
+            OmittedTest { test: "refusals::stub_that_another_process_has_locked_is_refused", reason: SLOW },
+            OmittedTest { test: "threads::signals_at_10_khz_do_not_disturb_attach_and_detach", reason: SLOW },
+            OmittedTest { test: "threads::threads_that_start_and_end_are_counted", reason: SLOW },
+        ],
+    },
     TestTopic {
         name: "refusals",
         tier: Tier::Long,
@@ -202,7 +246,10 @@ impl TestTopic {
 
     fn without_omitted(&self, mut names: BTreeSet<String>) -> Result<BTreeSet<String>> {
         for OmittedTest { test, reason } in self.omitted {
-            if !names.remove(*test) {
+            let is_module = test.ends_with("::");
+            let count = names.len();
+            names.retain(|name| if is_module { !name.starts_with(test) } else { name != test });
+            if names.len() == count {
                 bail!("{} has no test {test}, which guests omit because {reason}", self.name);
             }
         }
@@ -235,5 +282,14 @@ mod tests {
         let names = expected(&["x::a", "x::b", "x::alone::c", "y::a", "xx::d"]).unwrap();
         assert_eq!(names.into_iter().collect::<Vec<_>>(), ["x::alone::c", "x::b"]);
         assert!(expected(&["x::b", "y::a"]).unwrap_err().to_string().contains("no test a"));
+    }
+
+    #[test]
+    fn modules_are_omitted_with_all_their_tests() {
+        let topic =
+            TestTopic { name: "x", tier: Tier::Long, omitted: &[OmittedTest { test: "a::", reason: "it is slow" }] };
+        let names = ["x::a::b", "x::a::c::d", "x::ab::a", "x::a"].map(str::to_owned);
+        assert_eq!(topic.expected(&names).unwrap(), BTreeSet::from(["x::a", "x::ab::a"].map(str::to_owned)));
+        assert!(topic.expected(&names[2..]).unwrap_err().to_string().contains("no test a::"));
     }
 }

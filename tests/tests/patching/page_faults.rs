@@ -1,0 +1,3 @@
+//! Page faults of the processes whose allocations a trace of the whole machine does not sample.
+
+mod alone;
