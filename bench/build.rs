@@ -37,6 +37,8 @@ const VICTIMS: &[(&str, &str, &[&str])] = &[
     ("deep-frame-pointers", "deep.c", FRAME_POINTERS),
     ("cold", "cold.c", NO_FRAME_POINTERS),
     ("spans", "spans.c", SPANS),
+    ("loop", "loop.c", &["-rdynamic"]),
+    ("crowd", "crowd.c", &[]),
 ];
 
 fn main() {

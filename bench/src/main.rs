@@ -1,5 +1,5 @@
-//! Benchmarks of the cost of tracing. `cargo xtask bench overhead`, `bench real`, `bench unwind`, `bench spans` and
-//! `bench go` build this package, and run it as root.
+//! Benchmarks of the cost of tracing. `cargo xtask bench overhead`, `bench real`, `bench unwind`, `bench spans`,
+//! `bench go` and `bench sampled` build this package, and run it as root.
 //!
 //! Each round measures all variants in turn, so that other load on the machine affects all of them equally.
 //!
@@ -24,6 +24,7 @@ mod processor_time;
 mod processors;
 mod programs;
 mod real;
+mod sampled;
 mod spans;
 mod statistics;
 mod unwind;
@@ -57,6 +58,7 @@ fn run() -> Result<()> {
         Benchmark::Go => serde_json::to_string_pretty(&go::run(&options)?)?,
         Benchmark::Overhead => serde_json::to_string_pretty(&overhead::run(&options, &processors)?)?,
         Benchmark::Real => serde_json::to_string_pretty(&real::run(&options, &processors)?)?,
+        Benchmark::Sampled => serde_json::to_string_pretty(&sampled::run(&options, &processors)?)?,
         Benchmark::Spans => serde_json::to_string_pretty(&spans::run(&options, &processors)?)?,
         Benchmark::Unwind => serde_json::to_string_pretty(&unwind::run(&options, &processors)?)?,
     };

@@ -37,6 +37,11 @@ impl Memtrace {
         Ok(Self { process, report })
     }
 
+    /// Reads `report` at the end. A trace of several event classes writes a report of each class.
+    pub(crate) fn with_report(self, report: PathBuf) -> Self {
+        Self { report, ..self }
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.process.pid()
     }

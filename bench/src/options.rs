@@ -18,6 +18,8 @@ pub(crate) enum Benchmark {
     Spans,
     /// Time to read the heap profile of a Go program.
     Go,
+    /// Cost of sampled traces of running programs.
+    Sampled,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +30,7 @@ pub(crate) struct Options {
     /// Path of the object with the minimal BPF programs.
     pub(crate) floor: PathBuf,
     pub(crate) rounds: usize,
-    /// Duration of a measurement, for victims that run a given number of pairs or spans.
+    /// Duration of a measurement, for victims that run a given number of pairs or spans, and for programs that repeat their work.
     pub(crate) slice: Duration,
     /// Amount of work of the real programs, in percent of the default.
     pub(crate) scale: u64,
@@ -40,7 +42,8 @@ pub(crate) struct Options {
 impl Options {
     pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Self> {
         let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
-        let (name, options) = words.split_first().context("missing benchmark: overhead, real, unwind, spans or go")?;
+        let (name, options) =
+            words.split_first().context("missing benchmark: overhead, real, unwind, spans, go or sampled")?;
         let (benchmark, rounds, slice_ms) = match name.as_str() {
             "overhead" => (Benchmark::Overhead, 15, 400),
             "real" => (Benchmark::Real, 7, 400),
@@ -48,7 +51,8 @@ impl Options {
             "unwind" => (Benchmark::Unwind, 25, 50),
             "spans" => (Benchmark::Spans, 15, 100),
             "go" => (Benchmark::Go, 50, 400),
-            other => bail!("unknown benchmark {other:?}: use overhead, real, unwind, spans or go"),
+            "sampled" => (Benchmark::Sampled, 7, 700),
+            other => bail!("unknown benchmark {other:?}: use overhead, real, unwind, spans, go or sampled"),
         };
         let mut parsed = Self {
             benchmark,

@@ -99,7 +99,7 @@ fn parse(fdinfo: &str) -> Vec<Probe> {
 }
 
 /// Returns the file offset and the size of an exported function.
-fn function_range(file: &[u8], name: &str) -> Option<(u64, u64)> {
+pub(crate) fn function_range(file: &[u8], name: &str) -> Option<(u64, u64)> {
     let elf = object::File::parse(file).ok()?;
     let symbol = elf
         .dynamic_symbols()

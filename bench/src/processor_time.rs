@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem;
+use std::process::Child;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -13,8 +14,30 @@ pub(crate) fn children() -> Result<f64> {
     if unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) } != 0 {
         return Err(io::Error::last_os_error()).context("cannot read the processor time of the children");
     }
+    Ok(seconds(usage))
+}
+
+/// Returns the time in user space and in the kernel.
+fn seconds(usage: libc::rusage) -> f64 {
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    Ok(seconds(usage.ru_utime) + seconds(usage.ru_stime))
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+/// Waits until a child exits, and returns its processor time with that of its children. The child must succeed.
+#[expect(clippy::needless_pass_by_value, reason = "the function reaps the child")]
+pub(crate) fn of_child(child: Child) -> Result<f64> {
+    let pid = i32::try_from(child.id()).context("a pid fits into pid_t")?;
+    // SAFETY: all zeros is a valid rusage.
+    let mut usage: libc::rusage = unsafe { mem::zeroed() };
+    let mut status = 0;
+    // SAFETY: the pointers are valid for the values that the call writes.
+    if unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } != pid {
+        return Err(io::Error::last_os_error()).context("cannot wait for a child");
+    }
+    if status != 0 {
+        bail!("a child ended with the wait status {status:#x}");
+    }
+    Ok(seconds(usage))
 }
 
 /// Returns the processor time of all threads of a running process.
@@ -51,5 +74,8 @@ mod tests {
         let before = children().unwrap();
         assert!(Command::new("true").status().unwrap().success());
         assert!(children().unwrap() > before);
+        let of_child = of_child(Command::new("true").spawn().unwrap()).unwrap();
+        assert!(of_child > 0.0 && of_child < children().unwrap(), "{of_child}");
+        assert!(super::of_child(Command::new("false").spawn().unwrap()).is_err());
     }
 }

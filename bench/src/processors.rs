@@ -25,6 +25,12 @@ impl Processors {
         self.list(MAX_PER_TARGET)
     }
 
+    /// Returns the indices of all processors, separated by commas.
+    pub(crate) fn with_tracers(&self) -> String {
+        let all = self.targets.iter().chain([&self.tracers]);
+        all.map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }
+
     /// Allows this process and its future children to run on all processors. Tracer and target then compete for
     /// processors, as on a busy machine.
     pub(crate) fn share(&self) -> Result<()> {
@@ -79,5 +85,6 @@ mod tests {
         let processors = Processors { tracers: 0, targets: vec![1, 3, 4, 5, 6] };
         assert_eq!(processors.one(), "1");
         assert_eq!(processors.all(), "1,3,4,5");
+        assert_eq!(processors.with_tracers(), "1,3,4,5,6,0");
     }
 }

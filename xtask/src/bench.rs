@@ -5,6 +5,7 @@ mod go;
 mod overhead;
 mod readme;
 mod real;
+mod sampled;
 mod spans;
 mod unwind;
 
@@ -35,6 +36,7 @@ struct Measurement {
 const GO: Measurement = Measurement { name: "go", table: go::table };
 const OVERHEAD: Measurement = Measurement { name: "overhead", table: overhead::table };
 const REAL: Measurement = Measurement { name: "real", table: real::table };
+const SAMPLED: Measurement = Measurement { name: "sampled", table: sampled::table };
 const SPANS: Measurement = Measurement { name: "spans", table: spans::table };
 const UNWIND: Measurement = Measurement { name: "unwind", table: unwind::table };
 
@@ -71,6 +73,12 @@ pub(crate) fn unwind(workspace: &Workspace, options: &[String]) -> Result<()> {
 pub(crate) fn go(workspace: &Workspace, options: &[String]) -> Result<()> {
     setup::for_benchmarks()?;
     GO.run(workspace, options)
+}
+
+/// Measures the cost of sampled traces of running programs.
+pub(crate) fn sampled(workspace: &Workspace, options: &[String]) -> Result<()> {
+    setup::for_sampled_programs()?;
+    SAMPLED.run(workspace, options)
 }
 
 /// Measures the time of each kind of span, with and without tracing.

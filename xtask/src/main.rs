@@ -133,6 +133,11 @@ const TASKS: &[Task] = &[
         run: Run::WithOptions(bench::go),
     },
     Task {
+        name: "bench sampled",
+        does: "measure the cost of sampled traces of running programs, and explain that of an empty loop (--rounds N, --slice-ms N)",
+        run: Run::WithOptions(bench::sampled),
+    },
+    Task {
         name: "bench recording",
         does: "measure the cost of recording a trace of the whole machine (--rounds N, --seconds N)",
         run: Run::WithOptions(soak::compare_recording),

@@ -77,6 +77,19 @@ const REAL_PROGRAMS: &[Requirement] = &[
     Requirement { name: "/usr/bin/sqlite3", package: "sqlite3" },
 ];
 
+/// Programs that `cargo xtask bench sampled` measures, and tracers for comparison.
+const SAMPLED_PROGRAMS: &[Requirement] = &[
+    Requirement { name: "/usr/bin/redis-server", package: "redis-server" },
+    Requirement { name: "/usr/bin/memcached", package: "memcached" },
+    Requirement { name: "/usr/bin/ruby", package: "ruby" },
+    Requirement { name: "/usr/bin/perl", package: "perl" },
+    Requirement { name: "/usr/bin/jq", package: "jq" },
+    Requirement { name: "/usr/bin/lua5.4", package: "lua5.4" },
+    Requirement { name: "/usr/bin/node", package: "nodejs" },
+    Requirement { name: "/usr/include/jemalloc/jemalloc.h", package: "libjemalloc-dev" },
+    Requirement { name: "heaptrack_print", package: "heaptrack" },
+];
+
 /// Programs that `cargo xtask soak` needs and traces.
 const SOAK: &[Requirement] = &[
     Requirement { name: "gcc", package: "gcc" },
@@ -126,6 +139,12 @@ pub(crate) fn for_benchmarks() -> Result<()> {
 pub(crate) fn for_real_programs() -> Result<()> {
     for_benchmarks()?;
     ensure(REAL_PROGRAMS, "the benchmarks of real programs")
+}
+
+/// Installs the programs that `cargo xtask bench sampled` measures, and the compilers of the benchmarks.
+pub(crate) fn for_sampled_programs() -> Result<()> {
+    for_real_programs()?;
+    ensure(SAMPLED_PROGRAMS, "the benchmarks of sampled traces")
 }
 
 /// Installs the programs that `cargo xtask soak` needs.
