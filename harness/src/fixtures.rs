@@ -1,7 +1,9 @@
-//! System libraries, running processes and anonymous memory for unit tests.
+//! System libraries and their code, running processes and anonymous memory for unit tests.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use memtrace_model::{AbsAddr, Pid};
@@ -18,6 +20,19 @@ pub const GLIBC: &str = library!("/lib/x86_64-linux-gnu/libc.so.6", "/lib/aarch6
 pub const MUSL: &str = library!("/usr/lib/x86_64-linux-musl/libc.so", "/usr/lib/aarch64-linux-musl/libc.so");
 /// Path of a library of Debian 12's gcc that has an allocator but is not a C library.
 pub const ASAN: &str = library!("/usr/lib/x86_64-linux-gnu/libasan.so.8", "/usr/lib/aarch64-linux-gnu/libasan.so.8");
+
+/// Instructions of an object by address, as printed by objdump.
+pub fn disassembled(path: &Path) -> BTreeMap<u64, String> {
+    let mut objdump = Command::new("objdump");
+    let output = objdump.args(["-d", "--no-show-raw-insn"]).arg(path).output().expect("objdump can be run");
+    assert!(output.status.success(), "objdump: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("objdump writes text");
+    let instruction = |line: &str| {
+        let (address, instruction) = line.split_once(":\t")?;
+        Some((u64::from_str_radix(address.trim(), 16).ok()?, instruction.trim().to_owned()))
+    };
+    text.lines().filter_map(instruction).collect()
+}
 
 /// A running process that copies its standard input to its standard output, such as `cat`.
 pub struct Running {

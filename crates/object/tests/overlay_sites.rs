@@ -9,9 +9,9 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
+use harness::fixtures::disassembled;
 use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{AbsAddr, FileOffset, Mapping, Object, ProcessImage};
 use memtrace_object::allocators::{Allocator, UserHooks, survey};
@@ -49,19 +49,6 @@ fn open(path: &Path) -> File {
 
 fn sites(path: &Path) -> Result<AllocatorSites, AllocatorRefusal> {
     choose(&allocator(path), &open(path))
-}
-
-/// Instructions of an object by address, as printed by objdump.
-fn disassembled(path: &Path) -> BTreeMap<u64, String> {
-    let mut objdump = Command::new("objdump");
-    let output = objdump.args(["-d", "--no-show-raw-insn"]).arg(path).output().expect("objdump can be run");
-    assert!(output.status.success(), "objdump: {}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).expect("objdump writes text");
-    let instruction = |line: &str| {
-        let (address, instruction) = line.split_once(":\t")?;
-        Some((u64::from_str_radix(address.trim(), 16).ok()?, instruction.trim().to_owned()))
-    };
-    text.lines().filter_map(instruction).collect()
 }
 
 /// Target address of a direct jump or call.

@@ -5,13 +5,12 @@
 
 #![expect(clippy::panic, reason = "a test's tools fail the test")]
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
+use harness::fixtures::disassembled;
 use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{AbsAddr, FileOffset, Mapping, Object, ProcessImage};
 use memtrace_object::allocators::{Allocator, FunctionResult, HookedFunction, UserHooks, survey};
@@ -141,19 +140,6 @@ fn probe_sites_in_every_libc_match_the_golden_file() {
     let path = package().join("tests/golden/probe_sites.txt");
     let expected = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     assert_eq!(printed, expected, "{} is for {versions:?}", path.display());
-}
-
-/// Instructions of an object by address, as printed by objdump.
-fn disassembled(path: &Path) -> BTreeMap<u64, String> {
-    let mut objdump = Command::new("objdump");
-    let output = objdump.args(["-d", "--no-show-raw-insn"]).arg(path).output().expect("objdump can be run");
-    assert!(output.status.success(), "objdump: {}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).expect("objdump writes text");
-    let instruction = |line: &str| {
-        let (address, instruction) = line.split_once(":\t")?;
-        Some((u64::from_str_radix(address.trim(), 16).ok()?, instruction.trim().to_owned()))
-    };
-    text.lines().filter_map(instruction).collect()
 }
 
 /// Target address of a direct jump or call.
