@@ -31,7 +31,7 @@ const END: Duration = Duration::from_secs(1);
 /// Interval of the checks whether it has ended.
 const END_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Environment variables of the tests that kill a server (`patcher/fault.rs`).
+/// Environment variables of the tests that kill a server (`patcher/x86_64/fault.rs`).
 #[cfg(feature = "fault-points")]
 const FAULT_VARIABLES: [&str; 2] = ["MEMTRACE_FAULT_POINT", "MEMTRACE_FAULT_TARGET"];
 

@@ -11,37 +11,13 @@
 //! - A process can write anything into its memory, also into the stub. What is read there is checked before it is used.
 //! - The process is not changed at all if a step is refused. Only a stub without jumps, or a descriptor of its file, can be left.
 
-#[cfg(target_arch = "x86_64")]
-mod attach;
-#[cfg(target_arch = "x86_64")]
-mod check;
-#[cfg(target_arch = "x86_64")]
-mod enable;
-#[cfg(target_arch = "x86_64")]
-mod fault;
-#[cfg(target_arch = "x86_64")]
-mod maps;
 mod protocol;
-#[cfg(target_arch = "x86_64")]
-mod ptrace;
 mod refusal;
-#[cfg(target_arch = "x86_64")]
-mod remote_call;
-#[cfg(target_arch = "x86_64")]
-mod restart;
-#[cfg(target_arch = "x86_64")]
-mod seccomp;
 mod server;
+#[cfg(not(target_arch = "x86_64"))]
+mod unsupported;
 #[cfg(target_arch = "x86_64")]
-mod signal_frame;
-#[cfg(target_arch = "x86_64")]
-mod sites;
-#[cfg(target_arch = "x86_64")]
-mod stops;
-#[cfg(target_arch = "x86_64")]
-mod target;
-#[cfg(target_arch = "x86_64")]
-mod threads;
+mod x86_64;
 
 use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
@@ -57,9 +33,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use self::protocol::{Answer, MAX_MESSAGE, Request, is_of_other_version};
+#[cfg(not(target_arch = "x86_64"))]
+use self::unsupported as architecture;
+#[cfg(target_arch = "x86_64")]
+use self::x86_64 as architecture;
 use crate::own_server::{self, OwnServer};
 
-pub use check::has_seccomp_filters;
+pub use architecture::has_seccomp_filters;
 pub use protocol::{PatchPlan, Stops};
 pub use refusal::PatchRefusal;
 pub use server::serve;
@@ -74,15 +54,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// `looks_for_libc`: also examines which C library the process has mapped, as is necessary before its gadgets are known.
 #[must_use]
 pub fn check(pid: Pid, looks_for_libc: bool) -> Vec<PatchRefusal> {
-    #[cfg(target_arch = "x86_64")]
-    {
-        check::refusals(pid, looks_for_libc, std::process::id())
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        let _ = (pid, looks_for_libc);
-        vec![PatchRefusal::Architecture]
-    }
+    architecture::refusals(pid, looks_for_libc, std::process::id())
 }
 
 /// Process with a mapped stub.
@@ -269,7 +241,3 @@ fn unexpected() -> PatchRefusal {
 fn random() -> u64 {
     RandomState::new().hash_one(NAME)
 }
-
-#[cfg(target_arch = "x86_64")]
-#[cfg(test)]
-mod tests;

@@ -3,22 +3,14 @@
 //! It works on one request at a time. When memtrace ends, its socket closes, and the patcher ends after the present request: a
 //! signal for all processes of a service, or a kill of memtrace, does not interrupt it.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitCode;
 
 use rustix::thread::set_name;
 
-use super::protocol::{Answer, MAX_MESSAGE, Request};
-#[cfg(not(target_arch = "x86_64"))]
-use super::refusal::PatchRefusal;
-#[cfg(target_arch = "x86_64")]
-use super::{
-    attach::{self, StubPlace},
-    enable, fault,
-    stops::StopClock,
-};
+use super::architecture::{self, Worker};
+use super::protocol::{MAX_MESSAGE, Request};
 use crate::own_server;
 use crate::privileges::{CapabilitySet, keep_capabilities};
 
@@ -54,8 +46,7 @@ fn begin_patcher() {
         log::debug!("the patcher keeps its capabilities: {error}");
     }
     let _ = set_name(c"memtrace-patch");
-    #[cfg(target_arch = "x86_64")]
-    fault::arm_from_environment();
+    architecture::arm_from_environment();
 }
 
 fn requests(socket: BorrowedFd<'_>) -> io::Result<()> {
@@ -73,68 +64,5 @@ fn requests(socket: BorrowedFd<'_>) -> io::Result<()> {
         if worker.must_end() {
             return Ok(());
         }
-    }
-}
-
-/// Handler of requests.
-#[cfg(target_arch = "x86_64")]
-struct Worker {
-    clock: StopClock,
-}
-
-#[cfg(target_arch = "x86_64")]
-impl Worker {
-    fn new() -> io::Result<Self> {
-        Ok(Self { clock: StopClock::new()? })
-    }
-
-    /// Returns the answer to a request, and the file of the stub.
-    fn answer(&self, request: &Request) -> (Answer, Option<File>) {
-        let clock = &self.clock;
-        // An error: only the stops have a time limit.
-        let _ = clock.begin_request();
-        let result = match request {
-            Request::Place(plan) => attach::place(plan).map(|place| match place {
-                StubPlace::New(base) => (Answer::Placed { base }, None),
-                StubPlace::Existing(file) => (Answer::Adopted, Some(file)),
-            }),
-            Request::Write { plan, base, image, control } => {
-                let mapped = attach::map(clock, plan, *base, image, control);
-                mapped.map(|(stops, file)| (Answer::Mapped(stops), Some(file)))
-            }
-            Request::Enable { plan, base, header, control } => {
-                let enabled = enable::enable(clock, plan, *base, header, control.as_deref());
-                enabled.map(|stops| (Answer::Done(stops), None))
-            }
-            Request::Disable { pid, base } => {
-                enable::disable(clock, *pid, *base).map(|stops| (Answer::Done(stops), None))
-            }
-        };
-        clock.end_request();
-        result.unwrap_or_else(|refusal| (Answer::Refused(refusal), None))
-    }
-
-    /// Returns true if only the end of this process releases the threads that are still traced.
-    fn must_end(&self) -> bool {
-        self.clock.leaves_threads()
-    }
-}
-
-/// Handler of requests that refuses them all.
-#[cfg(not(target_arch = "x86_64"))]
-struct Worker;
-
-#[cfg(not(target_arch = "x86_64"))]
-impl Worker {
-    fn new() -> io::Result<Self> {
-        Ok(Self)
-    }
-
-    fn answer(&self, _: &Request) -> (Answer, Option<File>) {
-        (Answer::Refused(PatchRefusal::Architecture), None)
-    }
-
-    fn must_end(&self) -> bool {
-        false
     }
 }

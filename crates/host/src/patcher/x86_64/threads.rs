@@ -14,11 +14,11 @@ use memtrace_model::Pid;
 
 use super::fault::{self, FaultPoint};
 use super::ptrace::{self, Change, Registers, ThreadId};
-use super::refusal::{MAX_THREADS, PatchRefusal};
 use super::restart;
 use super::seccomp::{self, RESTART};
 use super::stops::{StopClock, StopTime};
 use super::target::memory_refusal;
+use crate::patcher::refusal::{MAX_THREADS, PatchRefusal};
 use crate::procfs::{self, TaskStatus};
 
 /// Maximum number of looks at the threads of a process before the first interruption.

@@ -59,7 +59,7 @@ pub(super) fn point(step: FaultPoint) {
 }
 
 /// Reads the environment variables.
-pub(super) fn arm_from_environment() {
+pub(in crate::patcher) fn arm_from_environment() {
     #[cfg(feature = "fault-points")]
     armed::arm_from_environment();
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use memtrace_model::Pid;
 
-use super::refusal::PatchRefusal;
+use crate::patcher::refusal::PatchRefusal;
 use crate::procfs::{self, ProcessError};
 
 /// Maximum number of threads whose children are compared with their process, and of these children.

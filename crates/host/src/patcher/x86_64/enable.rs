@@ -9,13 +9,13 @@ use memtrace_model::Pid;
 use memtrace_object::overlay::layout;
 
 use super::fault::{self, FaultPoint};
-use super::protocol::{PatchPlan, Stops};
 use super::ptrace;
-use super::refusal::PatchRefusal;
 use super::sites::PatchSites;
 use super::stops::StopClock;
 use super::target::{self, Target};
 use super::threads::Stop;
+use crate::patcher::protocol::{PatchPlan, Stops};
+use crate::patcher::refusal::PatchRefusal;
 use crate::procfs::{self, ControlValues};
 
 /// Time limit for the stop of all threads, and for the wait until no other process uses the memory.

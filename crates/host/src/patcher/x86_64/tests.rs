@@ -16,20 +16,21 @@ use std::time::{Duration, Instant};
 use harness::fixtures::assert_root;
 use memtrace_model::Pid;
 use memtrace_object::overlay::layout::{CODE_SIZE, DATA_SIZE, MAGIC, MEMFD_NAME, SiteRecord, StubHeader, TOTAL_SIZE};
+use memtrace_object::overlay::stub;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::pipe::pipe;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, sock_filter};
 
 use super::attach::{self, StubPlace};
+use super::enable;
 use super::fault::armed;
-use super::protocol::{PatchPlan, Stops};
 use super::ptrace::{self, Change};
-use super::refusal::PatchRefusal;
 use super::remote_call::{CallGadgets, RemoteThread};
 use super::stops::StopClock;
 use super::threads::Stop;
-use super::{enable, stub};
 use crate::own_server::{decode, encode};
+use crate::patcher::protocol::{PatchPlan, Stops};
+use crate::patcher::refusal::PatchRefusal;
 use crate::procfs;
 
 /// `inc qword ptr [rdi]; cmp rdi, 0x1000; ret`. The comparison is the site.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::ptrace::{self, Change, ThreadId};
-use super::refusal::MAX_THREADS;
+use crate::patcher::refusal::MAX_THREADS;
 
 /// Interval of the signals that interrupt waits.
 const TICK: Duration = Duration::from_millis(20);

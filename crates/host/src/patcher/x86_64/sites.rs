@@ -8,7 +8,7 @@ use memtrace_object::overlay::layout::{DRAWS, MAX_SITES, ROUTINES, SiteRecord, S
 
 use super::fault::{self, FaultPoint};
 use super::maps;
-use super::refusal::PatchRefusal;
+use crate::patcher::refusal::PatchRefusal;
 use crate::procfs::MapsEntry;
 
 /// Size of a page.

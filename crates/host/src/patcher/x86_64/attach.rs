@@ -10,14 +10,14 @@ use memtrace_object::overlay::layout::{CODE_SIZE, DATA_SIZE, FILTER};
 use super::check;
 use super::fault::{self, FaultPoint};
 use super::maps;
-use super::protocol::{PatchPlan, Stops};
-use super::refusal::PatchRefusal;
 use super::remote_call::{self, CallGadgets, RemoteThread};
 use super::seccomp::{self, CODE_MAPPING, DATA_MAPPING, MEMFD_FLAGS, NO_DESCRIPTOR};
 use super::sites::PatchSites;
 use super::stops::StopClock;
 use super::target::{self, Target};
 use super::threads::Stop;
+use crate::patcher::protocol::{PatchPlan, Stops};
+use crate::patcher::refusal::PatchRefusal;
 use crate::procfs;
 
 /// Time limit for the stop of the main thread.

@@ -19,12 +19,12 @@ use memtrace_object::overlay::layout::MEMFD_NAME;
 
 use super::fault::{self, FaultPoint};
 use super::ptrace::{self, CallStop, Change, Registers, ThreadId};
-use super::refusal::PatchRefusal;
 use super::restart::{self, NO_CALL};
 use super::seccomp::{self, Call};
 use super::signal_frame::{ProcessorState, SignalFrame};
 use super::sites::hexadecimal;
 use super::threads::Stop;
+use crate::patcher::refusal::PatchRefusal;
 
 /// Code segment of 64-bit code (`__USER_CS`, arch/x86/include/asm/segment.h).
 const USER_CODE: u64 = 0x33;

@@ -9,10 +9,10 @@ use memtrace_model::Pid;
 use memtrace_object::overlay::layout::{CODE_SIZE, MAGIC, StubHeader};
 
 use super::enable::refuse_other_owner;
-use super::protocol::is_of_other_version;
-use super::refusal::{MAX_THREADS, PatchRefusal};
 use super::seccomp;
 use super::target::{memory_refusal, process_refusal, shares_memory};
+use crate::patcher::protocol::is_of_other_version;
+use crate::patcher::refusal::{MAX_THREADS, PatchRefusal};
 use crate::privileges::{CapabilitySet, effective_capabilities};
 use crate::procfs::{self, ControlValues, PatchedStub, TaskStatus, locks};
 
@@ -23,7 +23,7 @@ const START: Duration = Duration::from_secs(1);
 
 /// Returns the reasons to refuse a process. `looks_for_libc`: also examines which C library the process has mapped. `own`: the
 /// memtrace that may already take samples of the process.
-pub(super) fn refusals(pid: Pid, looks_for_libc: bool, own: u32) -> Vec<PatchRefusal> {
+pub(in crate::patcher) fn refusals(pid: Pid, looks_for_libc: bool, own: u32) -> Vec<PatchRefusal> {
     let Ok(status) = procfs::task_status(pid, pid.0) else { return vec![PatchRefusal::Exiting] };
     if procfs::is_ending(pid) || status.dumps_core {
         return vec![PatchRefusal::Exiting];
