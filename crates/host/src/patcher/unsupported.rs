@@ -12,6 +12,11 @@ pub(super) fn refusals(_: Pid, _: bool, _: u32) -> Vec<PatchRefusal> {
     vec![PatchRefusal::Architecture]
 }
 
+#[must_use]
+pub fn has_seccomp_filters(_: Pid) -> bool {
+    false
+}
+
 pub(super) fn arm_from_environment() {}
 
 /// Handler of requests that refuses them all.
