@@ -25,5 +25,7 @@ pub(crate) mod recording_file;
 pub(crate) mod reports;
 pub(crate) mod service_manager;
 pub(crate) mod start_progress;
+#[cfg(test)]
+pub(crate) mod stub_page;
 pub(crate) mod table_rows;
 pub(crate) mod text_layout;

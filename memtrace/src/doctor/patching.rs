@@ -190,70 +190,19 @@ fn state_of(base: AbsAddr, read: &dyn Fn(AbsAddr, &mut [u8]) -> bool) -> StubSta
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use memtrace_object::overlay::layout::MAGIC;
-
     use super::*;
     use crate::doctor::Verdict;
-
-    const BASE: AbsAddr = AbsAddr(0x10_0000);
-    const JUMP: [u8; 5] = [0xe9, 1, 2, 3, 4];
-    const ORIGINAL: [u8; 7] = [0x80, 0x3d, 0x46, 0x1b, 0x14, 0, 0];
-
-    fn record(name: &str, address: u64) -> SiteRecord {
-        let padded = |bytes: &[u8]| std::array::from_fn(|index| bytes.get(index).copied().unwrap_or_default());
-        SiteRecord {
-            address,
-            file_offset: address,
-            device: 1,
-            inode: 2,
-            entry: address - 11,
-            stub: 0x1400,
-            length: 7,
-            is_alloc: 1,
-            reserved: 0,
-            original: std::array::from_fn(|index| ORIGINAL.get(index).copied().unwrap_or_default()),
-            jump: JUMP,
-            padding: [0; 3],
-            name: padded(name.as_bytes()),
-        }
-    }
+    use crate::run_kit::stub_page::{BASE, JUMP, ORIGINAL, reader, site_record, stub_page};
 
     /// Returns the state of a stub with these records, which says that it has `sites` of them. `code`: readable code by address.
     fn state_with(sites: u32, records: &[SiteRecord], code: &[(u64, &[u8])]) -> StubState {
-        let header = StubHeader {
-            magic: MAGIC,
-            base: BASE.0,
-            sites,
-            code_end: 0x2000,
-            free_probe: 0x1002,
-            tentative_probe: 0x1004,
-            undo_probe: 0x1006,
-            alloc_probe: 0x1000,
-            checksum: 0,
-            reserved: [0; 2],
-        };
-        let mut page = header.to_bytes().to_vec();
-        page.extend(records.iter().flat_map(SiteRecord::to_bytes));
-        page.resize(ROUTINES as usize, 0);
-        let mut memory: BTreeMap<u64, Vec<u8>> =
-            code.iter().map(|(address, bytes)| (*address, bytes.to_vec())).collect();
-        memory.insert(BASE.0, page);
-        let read = move |address: AbsAddr, bytes: &mut [u8]| match memory.get(&address.0) {
-            Some(known) if known.len() >= bytes.len() => {
-                bytes.copy_from_slice(&known[..bytes.len()]);
-                true
-            }
-            _ => false,
-        };
-        state_of(BASE, &read)
+        state_of(BASE, &reader(stub_page(BASE, sites, records), code))
     }
 
     #[test]
     fn functions_are_patched_restored_or_changed_by_others() {
-        let records =
-            [record("malloc", 0x2000), record("free", 0x3000), record("calloc", 0x4000), record("gone", 0x5000)];
+        let records = [("malloc", 0x2000), ("free", 0x3000), ("calloc", 0x4000), ("gone", 0x5000)];
+        let records = records.map(|(name, address)| site_record(name, address));
         let breakpoint = [0xcc, 1, 2, 3, 4];
         let code: [(u64, &[u8]); 3] = [(0x2000, &JUMP), (0x3000, &ORIGINAL), (0x4000, &breakpoint)];
         let state = state_with(4, &records, &code);
@@ -265,7 +214,7 @@ mod tests {
 
     #[test]
     fn hostile_header_is_read_within_its_page() {
-        let records = [record("malloc", 0x2000)];
+        let records = [site_record("malloc", 0x2000)];
         let code: [(u64, &[u8]); 1] = [(0x2000, &JUMP)];
         // More sites than a stub has.
         assert_eq!(state_with(u32::MAX, &records, &code).patched, [""; 0]);

@@ -196,57 +196,17 @@ fn read_stub(base: AbsAddr, read: &dyn Fn(AbsAddr, &mut [u8]) -> bool) -> Option
 mod tests {
     use harness::Scratch;
     use memtrace_model::{ImageEnd, Mapping, Tick};
-    use memtrace_object::overlay::layout::MAGIC;
 
     use super::*;
-
-    const BASE: AbsAddr = AbsAddr(0x10_0000);
-    const JUMP: [u8; 5] = [0xe9, 1, 2, 3, 4];
-    const ORIGINAL: [u8; 7] = [0x80, 0x3d, 0x46, 0x1b, 0x14, 0, 0];
+    use crate::run_kit::stub_page::{BASE, JUMP, ORIGINAL, reader, site_record, stub_page};
 
     fn record(address: u64, file_offset: u64) -> SiteRecord {
-        let mut original = [0; 16];
-        original[..ORIGINAL.len()].copy_from_slice(&ORIGINAL);
-        SiteRecord {
-            address,
-            file_offset,
-            device: 1,
-            inode: 2,
-            entry: address - 11,
-            stub: 0x1400,
-            length: 7,
-            is_alloc: 1,
-            reserved: 0,
-            original,
-            jump: JUMP,
-            padding: [0; 3],
-            name: [0; 64],
-        }
+        SiteRecord { file_offset, ..site_record("malloc", address) }
     }
 
     /// Returns the file offsets of the active sites of a stub with these records. `code`: readable code by address.
-    fn active(base: u64, sites: u32, records: &[SiteRecord], code: &[(u64, [u8; 5])]) -> Option<Vec<u64>> {
-        let header = StubHeader {
-            magic: MAGIC,
-            base,
-            sites,
-            code_end: 0x2000,
-            free_probe: 0x1002,
-            tentative_probe: 0x1004,
-            undo_probe: 0x1006,
-            alloc_probe: 0x1000,
-            checksum: 0,
-            reserved: [0; 2],
-        };
-        let mut page = header.to_bytes().to_vec();
-        page.extend(records.iter().flat_map(SiteRecord::to_bytes));
-        page.resize(ROUTINES as usize, 0);
-        let read = |address: AbsAddr, bytes: &mut [u8]| {
-            let known = code.iter().find(|(at, _)| *at == address.0).map(|(_, code)| &code[..]);
-            let known = if address == BASE { Some(&page[..]) } else { known };
-            known.filter(|known| known.len() == bytes.len()).map(|known| bytes.copy_from_slice(known)).is_some()
-        };
-        let stub = read_stub(BASE, &read)?;
+    fn active(base: AbsAddr, sites: u32, records: &[SiteRecord], code: &[(u64, &[u8])]) -> Option<Vec<u64>> {
+        let stub = read_stub(BASE, &reader(stub_page(base, sites, records), code))?;
         assert!(stub.active.iter().all(|site| site.original == ORIGINAL));
         Some(stub.active.into_iter().map(|site| site.offset).collect())
     }
@@ -256,19 +216,19 @@ mod tests {
         let records = [record(0x2000, 64), record(0x3000, 128), record(0x4000, 192), record(0x5000, 256)];
         let probed = [0xcc, 1, 2, 3, 4];
         let restored = [0x80, 0x3d, 0x46, 0x1b, 0x14];
-        let code = [(0x2000, JUMP), (0x3000, restored), (0x4000, probed)];
-        assert_eq!(active(BASE.0, 4, &records, &code), Some(vec![64, 192]), "the fourth one is not readable");
-        assert_eq!(active(BASE.0, 1, &records, &code), Some(vec![64]));
+        let code: [(u64, &[u8]); 3] = [(0x2000, &JUMP), (0x3000, &restored), (0x4000, &probed)];
+        assert_eq!(active(BASE, 4, &records, &code), Some(vec![64, 192]), "the fourth one is not readable");
+        assert_eq!(active(BASE, 1, &records, &code), Some(vec![64]));
     }
 
     #[test]
     fn forged_stub_has_no_sites() {
-        let code = [(0x2000, JUMP)];
+        let code: [(u64, &[u8]); 1] = [(0x2000, &JUMP)];
         let site = record(0x2000, 64);
-        assert_eq!(active(BASE.0 + 4096, 1, &[site], &code), None, "it is of another place");
-        assert_eq!(active(BASE.0, u32::MAX, &[site], &code), None);
+        assert_eq!(active(AbsAddr(BASE.0 + 4096), 1, &[site], &code), None, "it is of another place");
+        assert_eq!(active(BASE, u32::MAX, &[site], &code), None);
         for length in [0, 4, 17, 255] {
-            assert_eq!(active(BASE.0, 1, &[SiteRecord { length, ..site }], &code), Some(vec![]), "{length}");
+            assert_eq!(active(BASE, 1, &[SiteRecord { length, ..site }], &code), Some(vec![]), "{length}");
         }
         assert!(read_stub(BASE, &|_, _| false).is_none());
         assert!(read_stub(BASE, &|_, _| true).is_none(), "zeros are no stub");
