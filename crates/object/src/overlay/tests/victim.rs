@@ -292,47 +292,38 @@ impl Victim {
 
     /// Inserts an address into the table. Returns its level, or `None` if there is no room.
     pub(super) fn insert(&self, address: u64) -> Option<u64> {
-        let (kept, level, lost): (u64, u64, u64);
-        // SAFETY: The routine changes these registers only.
-        unsafe {
-            asm!(
-                "call r11",
-                "sbb rcx, rcx",
-                inout("rax") address => kept,
-                inout("r11") self.base as u64 + self.insert => _,
-                out("rcx") lost,
-                out("rdx") _,
-                out("rsi") _,
-                out("rdi") _,
-                out("r8") level,
-                out("r9") _,
-                out("r10") _,
-            );
-        }
-        assert_eq!(kept, address);
-        (lost == 0).then_some(level)
+        let returned = self.call_table(self.insert, address);
+        assert_eq!(returned.rax, address);
+        (!returned.carry).then_some(returned.r8)
     }
 
     /// Takes an address out of the table. Returns true if it was there.
     pub(super) fn take(&self, address: u64) -> bool {
-        let (kept, found): (u64, u64);
-        // SAFETY: The routine changes these registers only.
+        let returned = self.call_table(self.take, address);
+        assert_eq!(returned.rdi, address);
+        returned.carry
+    }
+
+    /// Calls a routine of the table with an address in the registers from which the routines read it.
+    fn call_table(&self, routine: u64, address: u64) -> TableResult {
+        let (rax, rdi, r8, carry): (u64, u64, u64, u64);
+        // SAFETY: The routines change these registers only.
         unsafe {
             asm!(
                 "call r11",
                 "sbb rcx, rcx",
-                inout("rdi") address => kept,
-                inout("r11") self.base as u64 + self.take => _,
-                out("rax") _,
-                out("rcx") found,
+                inout("rax") address => rax,
+                inout("rdi") address => rdi,
+                inout("r11") self.base as u64 + routine => _,
+                out("rcx") carry,
                 out("rdx") _,
                 out("rsi") _,
-                out("r8") _,
+                out("r8") r8,
+                out("r9") _,
                 out("r10") _,
             );
         }
-        assert_eq!(kept, address);
-        found != 0
+        TableResult { rax, rdi, r8, carry: carry != 0 }
     }
 }
 
@@ -342,6 +333,14 @@ impl Drop for Victim {
         // SAFETY: No code of the mapping is executed any more.
         unsafe { libc::munmap(base, MAPPING_SIZE as usize) };
     }
+}
+
+/// Registers after a routine of the table. `insert` keeps its address in `rax`, `take` in `rdi`.
+struct TableResult {
+    rax: u64,
+    rdi: u64,
+    r8: u64,
+    carry: bool,
 }
 
 /// Result of a call, and the words for the probe.
