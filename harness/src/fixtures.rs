@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
-use memtrace_model::{AbsAddr, Pid};
+use memtrace_model::{AbsAddr, FileOffset, Mapping, Object, Pid, ProcessImage};
 
 macro_rules! library {
     ($x86:literal, $arm:literal) => {
@@ -20,6 +22,25 @@ pub const GLIBC: &str = library!("/lib/x86_64-linux-gnu/libc.so.6", "/lib/aarch6
 pub const MUSL: &str = library!("/usr/lib/x86_64-linux-musl/libc.so", "/usr/lib/aarch64-linux-musl/libc.so");
 /// Path of a library of Debian 12's gcc that has an allocator but is not a C library.
 pub const ASAN: &str = library!("/usr/lib/x86_64-linux-gnu/libasan.so.8", "/usr/lib/aarch64-linux-gnu/libasan.so.8");
+
+/// Returns the path of a C library that `cargo xtask setup` has unpacked, with links resolved. A link of an unpacked package must
+/// not lead to a file of the host. `name`: release of Debian, or `musl`.
+pub fn unpacked_libc(name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/libc").join(name);
+    let file = if name == "musl" { "x86_64-linux-musl/libc.so" } else { "x86_64-linux-gnu/libc.so.6" };
+    let found = ["lib", "usr/lib"].map(|folder| root.join(folder).join(file)).into_iter().find(|path| path.exists());
+    let found = found.unwrap_or_else(|| panic!("no {file} in {}; run `cargo xtask setup`", root.display()));
+    let found = fs::canonicalize(found).expect("it exists");
+    assert!(found.starts_with(fs::canonicalize(root).expect("it exists")), "{} is another library", found.display());
+    found
+}
+
+/// Returns the image of a process that has mapped this object only.
+pub fn image_with(path: &Path) -> ProcessImage {
+    let object = Object { path: path.to_owned(), handle: Some(path.to_owned()), build_id: None, root: None };
+    let mapping = Mapping { start: AbsAddr(0), end: AbsAddr(1), offset: FileOffset(0), object: Some(Arc::new(object)) };
+    ProcessImage { mappings: vec![mapping], ..ProcessImage::default() }
+}
 
 /// Instructions of an object by address, as printed by objdump.
 pub fn disassembled(path: &Path) -> BTreeMap<u64, String> {

@@ -8,12 +8,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
-use harness::fixtures::disassembled;
+use harness::fixtures::{disassembled, image_with, unpacked_libc};
 use memtrace_host::target_files::TargetFiles;
-use memtrace_model::{AbsAddr, FileOffset, Mapping, Object, ProcessImage};
 use memtrace_object::allocators::{Allocator, UserHooks, survey};
 use memtrace_object::overlay::site::{
     AllocatorRefusal, AllocatorSites, OverlaySite, SiteKind, SiteRefusal, choose, gadgets, glibc_version,
@@ -23,22 +21,8 @@ const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
 const TCMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4";
 const MIMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libmimalloc.so.2";
 
-/// Returns the path of the C library of a release. A link of an unpacked package must not lead to a file of the host.
-fn c_library(release: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/libc").join(release);
-    let file = if release == "musl" { "x86_64-linux-musl/libc.so" } else { "x86_64-linux-gnu/libc.so.6" };
-    let found = ["lib", "usr/lib"].map(|folder| root.join(folder).join(file)).into_iter().find(|path| path.exists());
-    let found = found.unwrap_or_else(|| panic!("no {file} in {}; run `cargo xtask setup`", root.display()));
-    let found = fs::canonicalize(found).expect("it exists");
-    assert!(found.starts_with(fs::canonicalize(root).expect("it exists")), "{} is another library", found.display());
-    found
-}
-
 fn allocator(path: &Path) -> Allocator {
-    let object = Object { path: path.to_owned(), handle: Some(path.to_owned()), build_id: None, root: None };
-    let mapping = Mapping { start: AbsAddr(0), end: AbsAddr(1), offset: FileOffset(0), object: Some(Arc::new(object)) };
-    let image = ProcessImage { mappings: vec![mapping], ..ProcessImage::default() };
-    let mut survey = survey(&image, &UserHooks::default(), &TargetFiles);
+    let mut survey = survey(&image_with(path), &UserHooks::default(), &TargetFiles);
     assert_eq!(survey.allocators.len(), 1, "{:?}", survey.examined);
     survey.allocators.remove(0)
 }
@@ -128,7 +112,7 @@ fn glibc_has_sites_in_all_functions() {
         ),
     ];
     for (release, expected) in releases {
-        let path = c_library(release);
+        let path = unpacked_libc(release);
         let (code, found) =
             (disassembled(&path), sites(&path).unwrap_or_else(|refusal| panic!("{release}: {refusal}")));
         assert_eq!(listed(&code, &found), expected, "{release}");
@@ -166,18 +150,18 @@ fn jemalloc_has_sites_in_its_own_functions() {
 
 #[test]
 fn other_allocators_and_old_releases_are_refused() {
-    assert_eq!(sites(&c_library("musl")), Err(AllocatorRefusal::Thread));
+    assert_eq!(sites(&unpacked_libc("musl")), Err(AllocatorRefusal::Thread));
     assert_eq!(sites(Path::new(TCMALLOC)), Err(AllocatorRefusal::Unsupported("tcmalloc")));
     assert_eq!(sites(Path::new(MIMALLOC)), Err(AllocatorRefusal::Unsupported("mimalloc")));
     // malloc of glibc 2.31 jumps to its hook.
-    let old = sites(&c_library("bullseye"));
+    let old = sites(&unpacked_libc("bullseye"));
     let is_hook = matches!(old, Err(AllocatorRefusal::LacksSite("malloc", SiteRefusal::IndirectJump(_))));
     assert!(is_hook, "{old:?}");
 }
 
 #[test]
 fn sites_of_untested_releases_are_proved_too() {
-    let path = c_library("sid");
+    let path = unpacked_libc("sid");
     if let Ok(found) = sites(&path) {
         prove(&path, &disassembled(&path), &found.sites);
     }
@@ -186,7 +170,7 @@ fn sites_of_untested_releases_are_proved_too() {
 #[test]
 fn releases_have_versions_and_instructions_for_system_calls() {
     for (release, version) in [("bullseye", (2, 31)), ("bookworm", (2, 36)), ("trixie", (2, 41)), ("sid", (2, 43))] {
-        let path = c_library(release);
+        let path = unpacked_libc(release);
         assert_eq!(glibc_version(&open(&path)), Some(version), "{release}");
         let found = gadgets(&open(&path)).unwrap_or_else(|| panic!("{release} has no gadgets"));
         let code = disassembled(&path);

@@ -8,11 +8,9 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use harness::fixtures::disassembled;
+use harness::fixtures::{disassembled, image_with, unpacked_libc};
 use memtrace_host::target_files::TargetFiles;
-use memtrace_model::{AbsAddr, FileOffset, Mapping, Object, ProcessImage};
 use memtrace_object::allocators::{Allocator, FunctionResult, HookedFunction, UserHooks, survey};
 use memtrace_object::probe_site::{Cost, GeneralRegister};
 
@@ -39,31 +37,13 @@ fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns the path of the library, with links resolved. A link of an unpacked package must not lead to a file of the
-/// host.
 fn library(name: &str) -> PathBuf {
-    if let Some((_, path)) = INSTALLED.iter().find(|(installed, _)| *installed == name) {
-        return PathBuf::from(path);
-    }
-    let root = package().join("../../target/libc").join(name);
-    let file = if name == "musl" { "x86_64-linux-musl/libc.so" } else { "x86_64-linux-gnu/libc.so.6" };
-    let paths = [root.join("lib").join(file), root.join("usr/lib").join(file)];
-    let path = paths.into_iter().find(|path| path.exists());
-    let path = path.unwrap_or_else(|| panic!("no {file} in {}; run `cargo xtask setup`", root.display()));
-    let path = fs::canonicalize(path).expect("it exists");
-    assert!(
-        path.starts_with(fs::canonicalize(root).expect("it exists")),
-        "{} is not the fetched library",
-        path.display()
-    );
-    path
+    let installed = INSTALLED.iter().find(|(installed, _)| *installed == name);
+    installed.map_or_else(|| unpacked_libc(name), |(_, path)| PathBuf::from(path))
 }
 
 fn allocator(path: &Path) -> Allocator {
-    let object = Object { path: path.to_owned(), handle: Some(path.to_owned()), build_id: None, root: None };
-    let mapping = Mapping { start: AbsAddr(0), end: AbsAddr(1), offset: FileOffset(0), object: Some(Arc::new(object)) };
-    let image = ProcessImage { mappings: vec![mapping], ..ProcessImage::default() };
-    let mut survey = survey(&image, &UserHooks::default(), &TargetFiles);
+    let mut survey = survey(&image_with(path), &UserHooks::default(), &TargetFiles);
     assert_eq!(survey.allocators.len(), 1, "{:?}", survey.examined);
     survey.allocators.remove(0)
 }
