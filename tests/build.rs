@@ -201,8 +201,8 @@ fn compile_tail_calls(out: &Path, ledger: &Path) {
     }
 }
 
-/// Compiles the copies of servers. That of MariaDB has the build ID of a real one, and its table of classes has the same
-/// address.
+/// Compiles the copies of servers. The copy of MariaDB has the build ID of a real server, and its table of classes has
+/// the same address.
 fn compile_servers(out: &Path, ledger: &Path) {
     let optimized = ["-std=gnu11", "-O2", "-foptimize-sibling-calls"];
     compile("gcc", &optimized, &["skynet.c"], &[ledger], &out.join("skynet"));

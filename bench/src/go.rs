@@ -1,6 +1,6 @@
 //! Measures the time to read the heap profile of a Go program with 10,000 buckets: a first reading, which also reads all
-//! stacks, and a repeated reading with all stacks known. Like those of a trace, both read the numbers until two readings
-//! of them are equal.
+//! stacks, and a repeated reading with all stacks known. Both read the numbers until two readings are equal, as a trace
+//! does.
 //!
 //! The floor is the time to copy as many bytes from the victim by one process_vm_readv(2).
 

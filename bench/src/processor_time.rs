@@ -23,7 +23,8 @@ fn seconds(usage: libc::rusage) -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// Waits until a child exits, and returns its processor time with that of its children. The child must succeed.
+/// Waits until a child exits, and returns its processor time, including the time of its children. The child must
+/// succeed.
 #[expect(clippy::needless_pass_by_value, reason = "the function reaps the child")]
 pub(crate) fn of_child(child: Child) -> Result<f64> {
     let pid = i32::try_from(child.id()).context("a pid fits into pid_t")?;

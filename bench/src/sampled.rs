@@ -100,7 +100,7 @@ struct ModeResult {
 #[derive(Debug, Serialize)]
 struct Preloaded {
     name: &'static str,
-    /// Processor time of a round, divided by that of a process without the profiler in the same round.
+    /// Processor time of a round, divided by the processor time of a process without the profiler in the same round.
     ratio: Spread,
 }
 

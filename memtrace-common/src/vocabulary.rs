@@ -193,7 +193,7 @@ impl LossReason {
     pub const COUNT: usize = Self::ALL.len();
 
     /// Returns true if monitors of running processes always have the loss, so that it does not make their reports
-    /// incomplete. A free of unknown size is that of a block from before the monitor. If memtrace has missed the
+    /// incomplete. A free of unknown size frees a block from before the monitor. If memtrace has missed the
     /// allocation, another reason counts it. If a process ends during a reading of its heap profile, the reading before
     /// counts.
     #[must_use]

@@ -218,7 +218,7 @@ fn send_of_call(call: &mut WrapperCall, thread: Thread, tag: u32) -> bool {
         return true;
     }
     call.address = 0;
-    // The record can be that of another thread: the block was freed, and its address was allocated again.
+    // The record can come from another thread: the block was freed, and its address was allocated again.
     match take(waiting_block(thread.pid, address), Some(thread.tid)) {
         Some(record) => send(address, record, tag),
         None => true,
@@ -243,7 +243,7 @@ extern "C" fn late_tag_before_free(pid: u32, tid: u32, address: u64) -> u64 {
     if let Some(call) = of_thread(tid)
         && call.address == address
     {
-        // The next result is that of the next block.
+        // The next result belongs to the next block.
         call.address = 0;
     }
     match take(waiting_block(pid, address), None) {

@@ -30,7 +30,8 @@ macro_rules! semaphore {
 /// Executes a probe. The arguments are in the registers that a function call uses. The note names these registers.
 ///
 /// On x86-64 the nop has one byte: at a nop of five bytes, some kernels write below the stack pointer. The default
-/// options of `asm!` keep the compiler from moving memory accesses across the probe, including those of an allocator.
+/// options of `asm!` keep the compiler from moving memory accesses across the probe, including accesses of an
+/// allocator.
 #[cfg(all(target_os = "linux", target_pointer_width = "64", any(target_arch = "x86_64", target_arch = "aarch64")))]
 macro_rules! probe {
     (@asm $semaphore:path, $name:literal, $text:literal $(, $register:tt = $value:expr)*) => {{

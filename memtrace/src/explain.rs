@@ -108,8 +108,9 @@ fn explain(process: &Process, deadline: Option<Instant>) -> Result<Explanation, 
     if process.has_exited() { Err(ProcessError::Exited(pid)) } else { Ok(explanation) }
 }
 
-/// Walks glibc's heap in `regions`, but not in the arenas of Go; `None` if the process has another allocator. A Go program whose
-/// allocator is not known can have a heap of glibc in the brk heap only: other memory is that of the runtime.
+/// Walks glibc's heap in `regions`, but not in the arenas of Go; `None` if the process has another allocator. A Go
+/// program whose allocator is not known can have a heap of glibc in the brk heap only: other memory belongs to the
+/// runtime.
 fn walk_glibc(
     provider: &MallocProvider,
     reader: Option<&MemoryReader>,

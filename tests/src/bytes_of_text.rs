@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use memtrace_object::overlay::layout::MAPS_PATH;
 
-/// First byte of `jmp rel32`, by which a patch replaces an instruction.
+/// First byte of `jmp rel32`. A patch replaces an instruction by such a jump.
 const JUMP: u8 = 0xe9;
 
 /// Length of `jmp rel32`.

@@ -51,7 +51,7 @@ impl GoProfile {
         let text = fs::read_to_string(path).expect("the program has written its profile");
         let mut lines = text.lines();
         let header = lines.next().unwrap_or_default();
-        // The format has twice the interval, as that of the C++ profiler.
+        // The format has twice the interval, as the format of the C++ profiler has.
         let twice = header.rsplit('/').next().and_then(|number| number.parse::<u64>().ok());
         let twice = twice.expect("the header ends with the interval");
         let mut stacks: BTreeMap<Chain, Vec<Samples>> = BTreeMap::new();
@@ -112,8 +112,9 @@ impl GoProfile {
         growth
     }
 
-    /// Asserts that the live blocks, or those held at exit, of the process `pid` in the report are those of the profile: the
-    /// same samples for each stack, and the same estimates up to the rounding to whole bytes and blocks.
+    /// Asserts that the live blocks, or the blocks held at exit, of the process `pid` are the same in the report and in
+    /// the profile: the same samples for each stack, and the same estimates up to the rounding to whole bytes and
+    /// blocks.
     ///
     /// # Panics
     ///

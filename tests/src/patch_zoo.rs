@@ -179,7 +179,7 @@ impl Target {
         assert!(status.is_none(), "{} has ended: {status:?}", self.name);
     }
 
-    /// Asserts that the code is that of before the first patch.
+    /// Asserts that the code is the same as before the first patch.
     ///
     /// # Panics
     ///

@@ -26,7 +26,7 @@ pub fn traced(name: &str, arguments: &[&str], options: &[&str]) -> (BTreeMap<Str
 ///
 /// # Panics
 ///
-/// If the accounts contradict themselves, or if their number is not that of the tags.
+/// If the accounts contradict themselves, or if their number differs from the number of tags.
 #[must_use]
 pub fn accounts(name: &str, arguments: &[&str], options: &[&str]) -> (BTreeMap<String, Totals>, Accounts) {
     let (expected, outcome) = run(name, arguments, |victim| Trace::victim(victim).options(options).accounts());

@@ -121,7 +121,7 @@ pub fn assert_pages_count_once(reading: &Reading, touched: u64) {
     assert!(within(anonymous.least_referenced_bytes, touched), "{distinct:?}");
     assert_eq!(reading.processes.len() as u64, FAMILY);
     assert!(reading.total.rss_bytes > FAMILY * PAGES * PAGE, "{:?}", reading.total);
-    // Pages that other processes map too, such as those of libraries, count in part in the PSS.
+    // Pages that other processes map too, such as pages of libraries, count in part in the PSS.
     let rest = distinct.total.rss_bytes.checked_sub(reading.total.pss_bytes);
     assert!(rest.is_some_and(|rest| rest < 8 << 20), "{distinct:?} {:?}", reading.total);
 }

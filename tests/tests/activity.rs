@@ -365,8 +365,8 @@ fn functions_left_by_exceptions_do_not_disturb_later_spans() {
     assert_left(&outcome.activity(), &expected);
 }
 
-/// Asserts that the spans of functions that end with jumps equal those of the victim `name`, and that their totals have the
-/// victim's counts. The functions are named by a symbol, by a pattern, and by a part of a name.
+/// Asserts that the spans of functions that end with jumps equal the spans of the victim `name`, and that their totals
+/// have the victim's counts. The functions are named by a symbol, by a pattern, and by a part of a name.
 fn assert_tail_calls(name: &str) -> BTreeMap<String, u64> {
     let options = spans(name, &["within", "to_*", "conditional", "by_method"]);
     let options: Vec<_> = options.iter().map(String::as_str).collect();

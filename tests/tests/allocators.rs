@@ -13,8 +13,7 @@ const THROWS: u64 = 20;
 
 const RING: &[&str] = &["--ring-size", "64MiB"];
 
-/// Argument of `--hook` for the pool's functions. Their signatures differ from those of a C
-/// library.
+/// Argument of `--hook` for the pool's functions. Their signatures differ from the signatures in a C library.
 const POOL: &str = "alloc=pool_take(size=arg1)->ret,alloc=pool_array(size=arg1*arg2)->ret,\
                     alloc=pool_make(size=arg1)->arg2,realloc=pool_grow(old=arg1,size=arg2)->ret,free=pool_give(arg1)";
 

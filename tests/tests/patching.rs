@@ -1,5 +1,5 @@
-//! Samples of allocators whose code memtrace has patched. The victims count their blocks. At an interval of one byte, each block of
-//! a victim is a sample, so its numbers and those of the report are equal.
+//! Samples of allocators whose code memtrace has patched. The victims count their blocks. At an interval of one byte,
+//! each block of a victim is a sample, so its numbers equal the numbers in the report.
 
 #![expect(clippy::panic, reason = "a test's tools fail the test")]
 
@@ -36,7 +36,8 @@ const LOST: i32 = 20;
 /// Debian's mimalloc, for `LD_PRELOAD`.
 const MIMALLOC: &str = "libmimalloc.so.2";
 
-/// Options of a trace in which each block of 23 bytes or more is a sample: at an interval of one byte, a draw has at most 22 bytes.
+/// Options of a trace that samples each block of 23 bytes or more: at an interval of one byte, a draw has at most 22
+/// bytes.
 const EACH: &[&str] = &["--sample-interval", "1", "--allow-patching", "--ring-size", "64MiB"];
 
 /// Number of standard deviations. An unbiased estimate from 200 samples or more is off by as many in less than one of a million cases.
@@ -98,7 +99,7 @@ impl Target {
         assert_eq!(self.victim.process().read_line(), "{}");
     }
 
-    /// Asserts that the code is that of before the trace, and that no function uses the stub, which stays mapped.
+    /// Asserts that the code is the same as before the trace, and that no function uses the stub, which stays mapped.
     fn assert_restored(&self) {
         Text::of(self.pid()).assert_same(&self.text);
         assert_eq!(PatchStub::list(self.pid()).len(), 1);

@@ -1,5 +1,5 @@
-//! Allocators and libraries that sample their own allocations. The victim counts its blocks. If each block is a sample, its
-//! numbers and those of the report are equal.
+//! Allocators and libraries that sample their own allocations. The victim counts its blocks. If each block is a sample,
+//! its numbers equal the numbers in the report.
 
 mod long;
 
@@ -141,7 +141,7 @@ fn blocks_that_two_objects_report_are_noted() {
     victim.finish();
 }
 
-/// Returns the number of links by which a process has attached probes.
+/// Returns the number of links and perf events that a process holds for its probes.
 fn links(pid: u32) -> usize {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).expect("memtrace runs");
     let targets = descriptors.filter_map(|descriptor| fs::read_link(descriptor.ok()?.path()).ok());

@@ -98,7 +98,7 @@ const SOAK: &[Requirement] = &[
     Requirement { name: "taskset", package: "util-linux" },
 ];
 
-/// Programs that `cargo xtask guide` runs, besides those of the tests and the viewers.
+/// Programs that `cargo xtask guide` runs, besides the programs of the tests and the viewers.
 const GUIDE: &[Requirement] = &[
     Requirement { name: "/usr/bin/sqlite3", package: "sqlite3" },
     Requirement { name: "jq", package: "jq" },

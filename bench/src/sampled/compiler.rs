@@ -1,7 +1,7 @@
 //! The compiler, which ends after one file: each run is a process of its own.
 //!
-//! memtrace attaches after the start of the process. The processor time from before counts for no phase: the ratio is that of the
-//! time after the moment at which memtrace has attached.
+//! memtrace attaches after the start of the process. The ratio compares the processor times from the end of the
+//! attachment on: earlier time counts for no phase.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -19,7 +19,7 @@ use crate::processors::Processors;
 use crate::programs::{self, Program};
 use crate::statistics::Spread;
 
-/// Size of the compiled file, relative to that of other benchmarks: a run takes some seconds.
+/// Size of the compiled file, relative to the file of other benchmarks: a run takes some seconds.
 const SCALE: u64 = 2;
 
 /// Maximum time until the process executes the compiler.

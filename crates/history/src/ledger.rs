@@ -69,9 +69,10 @@ use thinning::Thinning;
 /// are changed.
 pub const BATCH: usize = 32;
 
-/// Time after an OOM kill in which further reports on the victim belong to this kill. The kernel reports each thread of
-/// the victim that fails to allocate while the victim is dying (`out_of_memory`, mm/oom_kill.c), until the OOM reaper
-/// has finished, seconds later. The time is limited, because a new process can get the pid of a victim without events.
+/// Time after an OOM kill during which further reports on the victim belong to this kill. The kernel reports each
+/// thread of the victim that fails to allocate while the victim is dying (`out_of_memory`, mm/oom_kill.c), until the
+/// OOM reaper has finished, seconds later. The time is limited, because a new process can get the pid of a victim
+/// without events.
 const SAME_KILL: Duration = Duration::from_secs(60);
 
 /// State of one shard.

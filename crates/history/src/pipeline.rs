@@ -211,9 +211,9 @@ impl Shards {
     }
 
     /// Thins the samples of an image to a level that its patched process has reached: each block that was sampled at a lower level
-    /// stays with the probability 1/2 for each level since, and then stands for twice as much. `salt`: salt of the hashes by which
-    /// the process decides. Each shard treats later samples at lower levels in the same way, so the levels of an image must
-    /// increase, and it must keep its salt.
+    /// stays with the probability 1/2 for each level since, and then stands for twice as much. `salt`: salt of the
+    /// hashes that decide in the process. Each shard treats later samples at lower levels in the same way, so the
+    /// levels of an image must increase, and it must keep its salt.
     ///
     /// The level 0 states that the process was patched just now. From then on, each shard thins the earlier samples as soon as it
     /// receives a sample at a higher level. If the process was demoted before, the minimum size of its blocks does not apply to
@@ -244,8 +244,8 @@ impl Shards {
         }
     }
 
-    /// Removes and returns the images that have lost the first reading of their profile: their next reading must be that of the
-    /// whole profile, with the number 0. An image can be returned several times.
+    /// Removes and returns the images that have lost the first reading of their profile: their next reading must have
+    /// the whole profile, and the number 0. An image can be returned several times.
     #[must_use]
     pub fn take_refused(&self) -> Vec<ImageId> {
         self.shards.iter().flat_map(|shard| shard.progress.take_refused()).collect()

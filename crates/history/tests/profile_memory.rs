@@ -15,7 +15,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 /// Number of stacks: the tables are little more than half full.
 const STACKS: u64 = 10_000;
 
-/// Maximum bytes of a stack with changes since the last delta: twice those of a stack of exact blocks
+/// Maximum bytes of a stack with changes since the last delta: twice the bytes of a stack of exact blocks
 /// (`tests/stack_memory.rs`).
 const MOST: u64 = 1024;
 
@@ -42,7 +42,7 @@ fn a_stack_of_a_profile_takes_the_memory_of_two() {
     let mut ledger = Ledger::new(Settings { stacks: 2 * STACKS as u32, ..Settings::UNLIMITED }).with_deltas();
     let before = heap::allocated();
     for nth in 0..STACKS {
-        // Ten of the twenty frames are those of this stack only.
+        // Ten of the twenty frames occur in this stack only.
         let own = (0..10).map(|depth| 1000 + nth * 10 + depth);
         let frames = own.chain(0..10).map(|call| AbsAddr(0x5500_0000_0001 + call * 4)).collect();
         let stack = Box::new(Stack { frames, end: StackEnd::Complete, taken: Duration::ZERO });

@@ -77,8 +77,9 @@ impl GoProfile {
         Ok(Self { pid, object: Arc::clone(object), reader: Arc::new(Mutex::new(reader)) })
     }
 
-    /// Reads the profile. Returns `None` if as many collections have finished as in `collections`. If the process has called exec
-    /// since [`Self::open`], the reading can be that of the new image: the caller must check that the image has not ended.
+    /// Reads the profile. Returns `None` if as many collections have finished as in `collections`. If the process has
+    /// called exec since [`Self::open`], the reading can have the profile of the new image: the caller must check that
+    /// the image has not ended.
     ///
     /// # Errors
     ///
@@ -110,7 +111,7 @@ impl GoProfile {
 
 impl TargetMemory for BoundedMemory {
     fn read_some(&self, address: AbsAddr, into: &mut [u8]) -> io::Result<usize> {
-        // The method of the type precedes that of the trait.
+        // The method of the type takes precedence over the method of the trait.
         self.read_some(address, into)
     }
 }

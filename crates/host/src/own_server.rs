@@ -26,7 +26,7 @@ pub(crate) const MAX_DESCRIPTORS: usize = 5;
 /// is 1 GiB, which would be a part of the memory of each worker.
 const ARENA: &str = "65536";
 
-/// Time in which a server that is not killed should end after the end of its socket.
+/// Time limit for the exit of a server after its socket is closed, if the server is not killed.
 const END: Duration = Duration::from_secs(1);
 /// Interval of the checks whether it has ended.
 const END_INTERVAL: Duration = Duration::from_millis(1);

@@ -20,7 +20,7 @@ pub struct Accounts<'a> {
     pub kind: Text<'a>,
     /// Version of this format: 1.
     pub schema_version: u32,
-    /// Keys by which accounts are grouped: one or two keys of `--by`.
+    /// Keys that group the accounts: one or two keys of `--by`.
     pub keys: Vec<Text<'a>>,
     /// Duration of the trace.
     pub elapsed_seconds: f64,

@@ -436,8 +436,8 @@ pub struct KernelMemory {
     pub zswap_bytes: Option<u64>,
 }
 
-/// Numbers of events of a cgroup since its creation, in version 2 with those of its descendants. A number is `null` if the
-/// kernel does not report it.
+/// Numbers of events of a cgroup since its creation, in version 2 with events of its descendants. A number is
+/// `null` if the kernel does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CgroupEvents {
     /// Reclaims because the use exceeded `memory.high`.

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Totals that Go's runtime keeps, resident or not. They equal those of `runtime.MemStats` of the same moment.
+/// Totals that Go's runtime keeps, resident or not. They equal the totals in `runtime.MemStats` at the same moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GoTotals {
     /// Bytes of objects that were not freed yet (`HeapAlloc`), without those that were allocated in the caches of processors since

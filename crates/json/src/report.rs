@@ -176,7 +176,7 @@ pub struct RaisedMinSize {
 pub struct TouchWindow<'a> {
     /// Method of the measurement: `idle` or `written`.
     pub method: Text<'a>,
-    /// Measured duration of the time in which touches counted.
+    /// Measured duration of the window. Only touches within it count.
     pub duration_s: f64,
 }
 
@@ -260,7 +260,7 @@ pub struct Cost {
     pub tracing_cpu_s: f64,
     /// Peak RSS of memtrace.
     pub peak_rss_bytes: u64,
-    /// Number of probe hits in the targets, with those of the probes of tags, spans and marks. `null` without any.
+    /// Number of probe hits in the targets, including probes of tags, spans and marks. `null` without any.
     pub probe_hits: Option<u64>,
     /// Approximate run time of the BPF programs at these hits, without the traps. `null` if `probe_hits` is.
     pub programs_s: Option<f64>,

@@ -74,7 +74,7 @@ pub struct Interval<'a> {
 /// |---|---|
 /// | `cpu.user_ns`, `cpu.system_ns`, `cpu.idle_ns`, `cpu.iowait_ns`, `cpu.steal_ns` | Processor time of all processors. |
 /// | `disk.read_bytes`, `disk.write_bytes` | Bytes read from and written to block devices. |
-/// | `pressure.cpu_some_ns`, `pressure.memory_some_ns`, `pressure.io_some_ns` | Time in which a task waited for a processor, for memory or for I/O (PSI). |
+/// | `pressure.cpu_some_ns`, `pressure.memory_some_ns`, `pressure.io_some_ns` | Time while at least one task waited for a processor, for memory or for I/O (PSI). |
 /// | `meminfo.MemAvailable_bytes`, `meminfo.MemTotal_bytes`, `meminfo.SwapFree_bytes` | Memory at the end of the interval. |
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineUsage<'a>(pub Object<'a, Option<u64>>);
@@ -119,7 +119,7 @@ pub struct MonitoredProcess<'a> {
 /// | `alloc_bytes`, `free_bytes` | Usable bytes of allocated and of freed blocks. A freed block counts for the freeing thread, even if another thread has allocated it. `null` if `source` is `none`. |
 /// | `alloc_count`, `free_count` | Number of these blocks; `null` unless `source` is `bpf`. |
 /// | `user_ns`, `system_ns` | Processor time in user mode and in the kernel. |
-/// | `run_delay_ns` | Time in which the thread could run but waited for a processor. |
+/// | `run_delay_ns` | Time that the thread waited for a processor although it could run. |
 /// | `voluntary_switches`, `involuntary_switches` | Context switches because the thread waited, and because another one was to run. |
 /// | `read_bytes`, `write_bytes` | Bytes read from storage, and bytes written that are to be sent to storage. |
 /// | `minor_faults`, `major_faults` | Page faults without and with I/O. |

@@ -110,7 +110,7 @@ pub struct CacheUse {
 pub struct MachineSeconds {
     /// Number of whole seconds that were examined.
     pub seconds: u64,
-    /// Number of seconds in which the kernel scanned pages for want of memory of the machine.
+    /// Number of seconds with a scan of pages by the kernel for want of memory of the machine.
     pub scanning_seconds: u64,
     /// Number of these seconds with 1 MiB or more that was read back.
     pub paging_seconds: u64,
@@ -127,7 +127,7 @@ pub struct LimitedGroup<'a> {
     pub limit_bytes: u64,
     /// Number of whole seconds that were examined.
     pub seconds: u64,
-    /// Number of seconds in which the cgroup was to exceed the limit, so that the kernel reclaimed its memory.
+    /// Number of seconds with reclaim by the kernel, because the cgroup was to exceed the limit.
     pub seconds_at_limit: u64,
     /// Number of these seconds with 1 MiB or more that the cgroup read back.
     pub paging_seconds: u64,

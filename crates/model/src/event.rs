@@ -42,7 +42,8 @@ pub enum EventKind {
         size: Bytes,
         /// Bytes and blocks that the block stands for. They are boxed, as stacks are.
         sample: Box<Sample>,
-        /// Level of thinning at the sample ([`is_thinned`](crate::is_thinned)); 0 for all samplers but that of a patched process.
+        /// Level of thinning at the sample ([`is_thinned`](crate::is_thinned)); 0 for all samplers except the sampler
+        /// in a patched process.
         thinning: u8,
         /// Stack of the call.
         stack: StackId,

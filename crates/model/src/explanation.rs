@@ -268,8 +268,8 @@ pub struct CgroupMemory {
     pub pressure: Option<Pressure>,
 }
 
-/// Numbers of events of a control group since its creation, in version 2 with those of its descendants. A number is `None` if
-/// the kernel does not report it.
+/// Numbers of events of a control group since its creation. In version 2, they include the events of its descendants. A
+/// number is `None` if the kernel does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CgroupEvents {
     /// Reclaims because the usage exceeded `memory.high`.

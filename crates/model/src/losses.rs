@@ -36,7 +36,7 @@ impl Losses {
         self.0.iter().fold(0, |sum, &count| sum.saturating_add(count))
     }
 
-    /// Returns the sum of the losses that make a report incomplete: all but those of [`LossReason::is_expected`].
+    /// Returns the sum of the losses that make a report incomplete: all except losses with [`LossReason::is_expected`].
     #[must_use]
     pub fn unexpected(&self) -> u64 {
         let unexpected = self.iter().filter(|(reason, _)| !reason.is_expected());

@@ -14,9 +14,9 @@ use crate::{AllocatorId, Amount, Bytes, Spread, StackId};
 pub struct Sample {
     /// Bytes and blocks, rounded at random to whole ones.
     pub amount: Amount,
-    /// Variance of the bytes, including that of the rounding, in bytes squared.
+    /// Variance of the bytes, including the variance of the rounding, in bytes squared.
     pub bytes_variance: u128,
-    /// Variance of the number of blocks, including that of the rounding.
+    /// Variance of the number of blocks, including the variance of the rounding.
     pub count_variance: u128,
 }
 

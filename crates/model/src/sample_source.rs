@@ -154,8 +154,8 @@ impl Samplers {
         others.iter().for_each(|(pid, sampler)| self.add(pid, sampler));
     }
 
-    /// Ends the image of a process. After an exec, its samplers are those of an unknown process. After another end, this
-    /// happens only if many processes are known, so that running processes have room.
+    /// Ends the image of a process. After an exec, its samplers count as the samplers of an unknown process. After
+    /// another end, this happens only if many processes are known, so that running processes have room.
     pub fn end_image(&mut self, pid: Pid, end: ImageEnd) {
         if end != ImageEnd::Exec && self.by_process.len() <= MOST_ENDED {
             return;

@@ -94,7 +94,7 @@ pub struct Returnable {
 pub struct SelectedCgroup {
     /// Memory of the control group.
     pub memory: CgroupMemory,
-    /// Path or directory by which the user selected the group; `None` if it is the common group of the processes.
+    /// Path or directory that the user named to select the group; `None` if it is the common group of the processes.
     pub given: Option<String>,
     /// True if the selection consists of the processes of this group and its descendants.
     pub is_whole: bool,

@@ -21,7 +21,7 @@ const LOW_BITS: u32 = 32;
 const BITS: u32 = 72;
 
 /// Sum of wide numbers, as two wrapping sums. The sum is correct for at most 2^31 numbers up to 2^63, the largest variance
-/// of a sample, and for at most 2^22 numbers of [`BITS`] bits, such as those of the stacks of a profile.
+/// of a sample, and for at most 2^22 numbers of [`BITS`] bits, such as variances of the stacks of a profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WideSum {
     /// Sum of the low bits of each number.

@@ -58,7 +58,7 @@ fn prove(path: &Path, code: &BTreeMap<u64, String>, sites: &[OverlaySite]) {
         assert!(code.contains_key(&at) && after == Some(at + length), "{}: {site:?}", path.display());
         let start = usize::try_from(site.offset.0).expect("a file fits into memory");
         assert!(file[start..].starts_with(&site.original), "{}: {site:?}", path.display());
-        // The instructions before the site write no memory but that of the frame.
+        // The instructions before the site write no memory except the frame.
         for (_, instruction) in code.range(entry..at) {
             let to_memory = instruction.ends_with(')') && !instruction.ends_with("(%rsp)");
             let only_reads = ["cmp", "test", "push", "j"].iter().any(|start| instruction.starts_with(start));

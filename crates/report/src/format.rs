@@ -189,7 +189,7 @@ pub(super) fn shortened_name(name: &str, most: usize) -> String {
 }
 
 /// Replaces the arguments of templates by an ellipsis. The brackets of a Rust type, as in `<Key as Hash>::hash`, are kept.
-/// Returns `None` if the angle brackets may be those of an operator.
+/// Returns `None` if the angle brackets may belong to an operator.
 fn without_template_arguments(name: &str) -> Option<String> {
     // `types`: open brackets of types. `depth`: open brackets of arguments.
     let (mut types, mut depth, mut before) = (0_usize, 0_usize, ' ');

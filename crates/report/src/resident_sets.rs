@@ -75,7 +75,8 @@ impl Sum<'_> {
 
 /// Returns the sum; `None` if no traced process runs at the end, or if live blocks are left out.
 fn sum(profile: &Profile) -> Option<Sum<'_>> {
-    // The live blocks of a window, and those of a minimum age, are not all that can be in the RSS.
+    // The live blocks of a window, and live blocks of a minimum age, are only a part of the blocks that can be in the
+    // RSS.
     if profile.run.class != EventClass::Heap || profile.run.window.is_some() || profile.run.older.is_some() {
         return None;
     }

@@ -79,8 +79,8 @@ pub(super) fn legend(profile: &Profile) -> Option<String> {
     sources(profile).map(|sources| format!("Estimates: {sources}.{}", most_without_samples(profile)))
 }
 
-/// Returns a sentence for each process whose allocator was patched, the one with the most samples first. Returns none in a window
-/// of a recording, because the numbers are those of the whole trace.
+/// Returns a sentence for each process whose allocator was patched, the one with the most samples first. Returns none
+/// in a window of a recording, because the numbers describe the whole trace.
 pub(super) fn patched(profile: &Profile) -> Vec<String> {
     if profile.run.window.is_some() {
         return Vec::new();

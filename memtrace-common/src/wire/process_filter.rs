@@ -66,8 +66,8 @@ pub mod filter_key {
     pub const CGROUP: u64 = 4;
     /// Name of the current thread, in the encoding of [`COMM`]. It selects allocations, not processes.
     pub const THREAD: u64 = 5;
-    /// Executable of a memtrace and real user id: inode, then the result of [`super::tracer_value`]. The user id is that of the
-    /// process at its exec, if its parent belonged to a memtrace.
+    /// Executable of a memtrace and real user id: inode, then the result of [`super::tracer_value`]. The user id is the
+    /// id that the process had at its exec, if its parent belonged to a memtrace.
     pub const TRACER: u64 = 6;
 }
 

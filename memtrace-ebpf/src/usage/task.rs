@@ -22,7 +22,7 @@ pub fn name_of_process(task: u64) -> [u8; COMM] {
 }
 
 /// `PF_IO_WORKER`, and `PF_USER_WORKER` since Linux 6.4 (include/linux/sched.h): threads of the kernel that belong to a
-/// process, such as those of io_uring.
+/// process, such as workers of io_uring.
 const WORKER: u32 = 0x10 | 0x4000;
 
 /// Returns the thread pointer of a task; 0 if it has none. Workers of the kernel have a copy of the thread pointer of

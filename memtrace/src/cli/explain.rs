@@ -111,7 +111,7 @@ fn config(args: ExplainArgs) -> Result<Config, ArgConflict> {
     Ok(Config { target, outputs, top: args.top, colour: console::wants_colour(&io::stdout()) })
 }
 
-/// Refuses combinations of options that select processes. The remedies are those of explanations, not of traces.
+/// Refuses combinations of options that select processes. The remedies name options of explanations, not of traces.
 fn refuse_contradictions(target: &TargetArgs) -> Result<(), ArgConflict> {
     let names_pids = !target.pids.is_empty();
     if names_pids && target.all {

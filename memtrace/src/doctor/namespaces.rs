@@ -1,5 +1,5 @@
-//! Namespaces of memtrace itself. In a child user namespace, memtrace's capabilities do not count. In a child pid namespace,
-//! its pids differ from those of the kernel.
+//! Namespaces of memtrace itself. In a child user namespace, memtrace's capabilities do not count. In a child pid
+//! namespace, its pids differ from the pids that the kernel reports.
 
 use memtrace_host::procfs;
 

@@ -6,7 +6,7 @@ use memtrace_model::Pid;
 use crate::run_kit::error::{Error, from_engines};
 
 /// Converts an error of reading a process to an error for the user. Reading a process needs fewer capabilities than
-/// tracing it, so the messages differ from those of a trace.
+/// tracing it, so the messages differ from the messages of a trace.
 pub(super) fn user_error(pid: Pid, error: ProcessError) -> Error {
     match error {
         ProcessError::Permission { pid, refusal: ReadRefusal::Capability } => Error::Permission {

@@ -1,7 +1,7 @@
 //! Memory of several processes, read without tracing and within a time.
 //!
-//! The sizes are those of `smaps_rollup`, so each process costs one walk of its page tables. The heaps of the largest processes
-//! are read too.
+//! The sizes come from `smaps_rollup`, so each process costs one walk of its page tables. The heaps of the largest
+//! processes are read too.
 
 mod sizes;
 

@@ -104,7 +104,7 @@ fn end() {
     let is_writable = unsafe { libc::poll(&raw mut stderr, 1, 0) } == 1;
     // Standard error can be a full pipe, perhaps the one that memtrace waits for.
     if is_writable {
-        // SAFETY: the pointer and the length are those of a constant.
+        // SAFETY: the pointer and the length belong to a constant.
         unsafe { libc::write(libc::STDERR_FILENO, MESSAGE.as_ptr().cast(), MESSAGE.len()) };
     }
     // SAFETY: the call ends the process without handlers.

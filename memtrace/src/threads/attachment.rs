@@ -295,7 +295,7 @@ impl CountedAllocator {
         self.pid == probes.pid && (self.is_malloc || self.object == probes.object)
     }
 
-    /// Fails if the process does not map the object now. After an exec, the addresses of the counters are those of other words.
+    /// Fails if the process does not map the object now. After an exec, other words have the addresses of the counters.
     fn require_mapped(&self, objects: &mut Objects) -> Result<(), Error> {
         let (pid, Mapping { start, end, object, .. }) = (self.pid, &self.mapping);
         let mapped = procfs::object_at(pid, *start, *end, objects);

@@ -14,7 +14,7 @@ pub(super) fn text_of_accounts(table: &AccountTable, options: &AccountTextOption
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Returns a table as text that fits on the display, if possible. It may have fewer rows than those of `options`, but
+/// Returns a table as text that fits on the display, if possible. It may have fewer rows than `options` permit, but
 /// always has the total and the losses.
 pub(super) fn fitting_text(table: &AccountTable, options: AccountTextOptions, size: Option<TableSize>) -> String {
     let width = size.map(|size| size.columns);

@@ -35,7 +35,7 @@ pub(super) struct Facts {
     /// Activity of threads; `None` if it was not traced.
     pub(super) activity: Option<UnnamedActivity>,
     pub(super) reclaim: Option<MeasuredReclaim>,
-    /// Samplers of the targets: their heap profiles, those of their allocators, and patched allocators.
+    /// Samplers of the targets: their heap profiles, samplers of their allocators, and patched allocators.
     pub(super) samplers: Samplers,
     /// Processes whose allocators were patched.
     pub(super) patched: Vec<PatchedProcess>,

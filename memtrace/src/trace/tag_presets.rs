@@ -28,7 +28,7 @@ const DEADLINE: Duration = Duration::from_secs(1);
 /// Functions that set the tags of a run, and the names of tags that are numbers.
 #[derive(Default)]
 pub(super) struct RunTags {
-    /// Functions of the user, and those of a preset.
+    /// Functions that the user names, and functions of a preset.
     pub(super) functions: Vec<TagFunction>,
     names: TagNames,
 }

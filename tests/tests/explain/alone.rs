@@ -33,7 +33,7 @@ fn mapping_kinds_add_up_to_smaps() {
 /// Number of child processes of a preforking victim.
 const CHILDREN: u64 = 3;
 
-/// Asserts that the sizes of a preforking victim with its child processes are those of the kernel.
+/// Asserts that the sizes of a preforking victim with its child processes equal the sizes that the kernel reports.
 fn assert_is_family(page: &SelectionExplanation, pids: &[u32]) {
     let sums = &page.total.sizes;
     let kernels = |name: &str| pids.iter().map(|pid| rollup(*pid, name)).sum::<u64>();

@@ -16,7 +16,7 @@ const POINT: &str = "MEMTRACE_FAULT_POINT";
 /// Environment variable that says that the patcher kills memtrace instead of itself.
 const KILLED: &str = "MEMTRACE_FAULT_TARGET";
 
-/// Words in which memtrace reports the death of its patcher.
+/// Message of memtrace about the death of its patcher.
 const FAILED: &str = "memtrace-patcher failed";
 
 /// Options of a trace of busy targets.

@@ -43,7 +43,7 @@ fn threads_that_start_and_end_are_counted() {
     let report = tracer.stop().report();
     report.assert_nothing_lost();
     report.assert_consistent();
-    // The process has blocks of the C library, too: those of new threads.
+    // The process has blocks of the C library, too: for new threads.
     assert_sites(&report, "patch_threads.c", &expected);
     assert_eq!(expected.totals.alloc_count, THREADS * GENERATIONS * 32);
 

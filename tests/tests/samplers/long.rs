@@ -1,5 +1,5 @@
-//! Coverage of the 95 % intervals. Each of the 2000 stacks of a victim is a run of its own: its samples do not depend on those of
-//! other stacks.
+//! Coverage of the 95 % intervals. Each of the 2000 stacks of a victim is a run of its own: its samples do not depend
+//! on the samples of other stacks.
 
 #![expect(clippy::print_stdout, reason = "the tests print the measured shares")]
 

@@ -25,7 +25,7 @@ const MACHINE_LIMIT: f64 = 1.04;
 /// Maximum share of a processor that memtrace then uses.
 const MEMTRACE_LIMIT: f64 = 0.03;
 
-/// Returns the table of the programs, those of the empty loop and of the stops, and the conditions of the measurement.
+/// Returns the tables of the programs, of the empty loop and of the stops, and the conditions of the measurement.
 pub(super) fn table(result: &Value) -> Result<String> {
     let mut above = Vec::new();
     let programs = programs(result, &mut above)?;

@@ -131,7 +131,7 @@ fn browse(folder: &Path, url: &str, (width, height): (u32, u32), action: &str) -
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Returns the shape of the texts of an SVG file, without those of the frames of a flame graph.
+/// Returns the shape of the texts of an SVG file, without the texts of frames of a flame graph.
 fn shape_of_svg(svg: &str) -> Vec<String> {
     let (before, rest) = svg.split_once("<svg id=\"frames\"").unwrap_or((svg, ""));
     let after = rest.split_once("</svg>").map_or("", |(_, after)| after);

@@ -158,8 +158,8 @@ fn length_of_number(text: &str) -> usize {
     length + unit.map_or(0, |unit| unit.len())
 }
 
-/// Compares two shapes. Returns the lines that differ: those of `before` with `-`, those of `after` with `+`; `None` if the
-/// shapes are equal.
+/// Compares two shapes. Returns the lines that differ: lines of `before` with `-`, lines of `after` with `+`; `None` if
+/// the shapes are equal.
 pub(super) fn difference(before: &[String], after: &[String]) -> Option<String> {
     if before.len() == after.len() && before.iter().zip(after).all(|(one, other)| is_equal(one, other)) {
         return None;

@@ -174,7 +174,8 @@ impl<'a> Stage<'a> {
     fn start(&mut self, name: &'static str, variable: &'static str, command: &str, ready: &str) -> Result<()> {
         let log = File::create(self.folder.join(format!("{name}.log"))).context("cannot create a log")?;
         let errors = log.try_clone().context("cannot share a log")?;
-        // With sudo, the PID of the child is that of sudo. The shell writes its own PID, which `exec` keeps.
+        // With sudo, the child is sudo, and the PID of the child is the PID of sudo. The shell writes its own PID,
+        // which `exec` keeps.
         let script = self.script(&format!("echo $$ > {name}.pid\n{command}"));
         let mut shell: Command = self.root.command("env");
         // A shell starts jobs in the background with ignored interrupts, and their children inherit this. Programs are ended by

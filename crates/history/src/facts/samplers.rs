@@ -22,7 +22,7 @@ pub(super) fn facts(samplers: &Samplers) -> impl Iterator<Item = Fact> + '_ {
     rows(samplers).map(|(item, interval)| text(TOPIC, item, &interval))
 }
 
-/// Returns the facts that replace those of `before` by those of `now`.
+/// Returns the facts that replace the samplers in `before` by the samplers in `now`.
 pub fn of_changed_samplers(before: &Samplers, now: &Samplers) -> Vec<Fact> {
     let mut before: BTreeMap<_, _> = rows(before).collect();
     let is_new = |(item, interval): &(String, String)| before.remove(item).as_ref() != Some(interval);

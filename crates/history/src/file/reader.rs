@@ -85,7 +85,7 @@ impl Recording {
     ///
     /// # Errors
     ///
-    /// The same as those of [`Self::open`].
+    /// The errors of [`Self::open`].
     pub fn open_while_written(path: &Path) -> Result<Self, Error> {
         open::connect(path).and_then(Self::read)
     }
@@ -106,7 +106,7 @@ impl Recording {
     ///
     /// # Errors
     ///
-    /// The same as those of [`Self::from_bytes`].
+    /// The errors of [`Self::from_bytes`].
     pub fn from_bytes_and_log(bytes: &[u8], log: &[u8]) -> Result<Self, Error> {
         let mut database = bytes.to_vec();
         write_ahead_log::apply(&mut database, log, MAX_IN_MEMORY)?;

@@ -1,4 +1,4 @@
-//! Sums in SQL that wrap, like those of the ledgers.
+//! Sums in SQL that wrap, as sums in the ledgers do.
 //!
 //! Targets choose the sizes of their blocks and the weights of their samples, so a sum can exceed 64 bits. In SQLite, `sum` then
 //! fails, and `+` returns a floating-point number (sqlite.org/lang_aggfunc.html, sqlite.org/lang_expr.html).
@@ -17,7 +17,7 @@ pub(super) fn wrapping_add(one: &str, other: &str) -> String {
     format!("((({one} >> 32) + ({other} >> 32) + ({low} >> 32)) << 32 | ({low} & 4294967295))")
 }
 
-/// Returns an assignment that adds a column of a new row to that of an existing row.
+/// Returns an assignment that adds a column of a new row to the column of an existing row.
 pub(super) fn add_column(column: &str) -> String {
     format!("{column} = {}", wrapping_add(column, &format!("excluded.{column}")))
 }

@@ -29,7 +29,7 @@ pub(super) struct Heap {
     /// Samples of the sampled ones of `blocks`.
     samples: Samples,
     thinning: Thinning,
-    /// Thinning of the process when it was patched; `None` before. Its salt is that of all later levels.
+    /// Thinning of the process when it was patched; `None` before. All later levels have its salt.
     patched: Option<Thinning>,
     /// Minimum size of followed blocks when the process was patched. It applies to exact blocks only.
     exact_min_size: Bytes,

@@ -143,7 +143,7 @@ const fn tagged_alloc(record: AllocRecord, tag: TagId) -> Result<EventKind, BadR
     alloc(&AllocRecord { size: size.bytes(), ..record }, AllocatorId(size.allocator()), tag)
 }
 
-/// Decodes a block that a target has sampled. The numbers are those of the target.
+/// Decodes a block that a target has sampled. The target chooses the numbers.
 fn sampled_alloc(record: &SampledAllocRecord, tag: TagId) -> Result<EventKind, BadRecord> {
     let SampledAllocRecord { header, address, size, stack, drawn, interval, allocator, .. } = *record;
     let (interval, thinning) = (IntervalWord(interval).bytes(), IntervalWord(interval).level());

@@ -65,7 +65,7 @@ pub struct Kernel {
     times_calls: bool,
     /// True if probes count the usage of threads and record nothing.
     counts_threads: bool,
-    /// Functions and USDT probes by which targets report samples.
+    /// Functions and USDT probes that report samples of targets.
     sampled: SampledFunctions,
 }
 
@@ -437,7 +437,8 @@ impl Kernel {
         probes.refuse_failed(scope, path, result).map(|()| true)
     }
 
-    /// Forgets the sites of the objects at `paths`, by which targets reported samples. No process maps these objects any more.
+    /// Forgets the sites that reported samples in the objects at `paths`. No process maps these objects
+    /// any more.
     pub fn forget_sampled(&mut self, paths: &HashSet<PathBuf>) {
         self.sampled.remove_objects(paths);
     }
@@ -672,8 +673,8 @@ impl Kernel {
         counters
     }
 
-    /// Returns the number of hits of probes that are not at calls of allocators, such as those of samples. It takes far less time
-    /// than [`Self::counters`].
+    /// Returns the number of hits of probes that are not at calls of allocators, such as probes of samples. It takes
+    /// far less time than [`Self::counters`].
     #[must_use]
     pub fn other_hits(&self) -> u64 {
         counters::map(&self.bpf).map_or(0, |map| counters::other_hits(&map))

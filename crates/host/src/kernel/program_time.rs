@@ -50,8 +50,8 @@ impl ProgramTimer {
     }
 }
 
-/// Returns true for a program at uprobes. All other programs have other types: those of tracepoints, perf events and
-/// iterators.
+/// Returns true for a program at uprobes. All other programs belong to tracepoints, perf events or iterators, and have
+/// other types.
 pub(super) fn is_at_uprobes(info: &bpf_prog_info) -> bool {
     info.type_ == BPF_PROG_TYPE_KPROBE as u32
 }

@@ -1,4 +1,4 @@
-//! Functions and USDT probes by which targets report samples of their own allocations.
+//! Functions and USDT probes that report samples which targets take of their own allocations.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -455,7 +455,7 @@ mod tests {
         let reports = [SampleReport::Free { block }, SampleReport::Tentative { block }, SampleReport::Undo { block }];
         let sites = reports.map(|report| SampledSite { report, ..SITE });
         assert_eq!(sites.each_ref().map(program), ["sampled_free", "patched_tentative", "patched_undo"]);
-        // The places are those of a free, so all three share an entry of the map.
+        // All three have the places of a free, so they share an entry of the map.
         assert_eq!(sites.each_ref().map(function), [function(&SITE); 3]);
     }
 }

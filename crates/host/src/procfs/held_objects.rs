@@ -16,7 +16,7 @@ const MAX_DESCRIPTORS: usize = 1 << 14;
 /// BPF objects and pidfds among the descriptors of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HeldObjects {
-    /// Ids of BPF programs, including those of `links`.
+    /// Ids of BPF programs, including the programs of `links`.
     pub(crate) programs: BTreeSet<u32>,
     /// Ids of BPF links.
     pub(crate) links: BTreeSet<u32>,
@@ -40,8 +40,8 @@ impl HeldObjects {
         let mut held = Self::default();
         for entry in fs::read_dir(&links)?.take(MAX_DESCRIPTORS) {
             let Ok(entry) = entry else { continue };
-            // The text of another descriptor can be long, such as that of an epoll instance. A descriptor that was closed since
-            // the listing is skipped.
+            // The text of another descriptor, such as an epoll instance, can be long. A descriptor that was closed
+            // since the listing is skipped.
             let is_relevant = kernel_files::read_link(entry.path()).is_ok_and(|link| is_relevant(&link));
             if is_relevant && let Ok(text) = kernel_files::read_to_string(fdinfo.join(entry.file_name())) {
                 held.add(&text);
@@ -64,7 +64,7 @@ impl HeldObjects {
     }
 }
 
-/// Returns true if a descriptor with this link is that of a BPF object or a process.
+/// Returns true if a descriptor with this link refers to a BPF object or a process.
 fn is_relevant(link: &Path) -> bool {
     let starts = ["anon_inode:bpf", "anon_inode:[pidfd]", "pidfd:"];
     link.to_str().is_some_and(|link| starts.iter().any(|start| link.starts_with(start)))

@@ -59,8 +59,8 @@ impl PatchedStub {
         Ok(false)
     }
 
-    /// Returns true if another open file has a lock on the file of this stub, as that of the memtrace that samples the process.
-    /// The link to the file needs a capability: without it, the result is false.
+    /// Returns true if another open file description holds a lock on the file of this stub: the memtrace that samples
+    /// the process has such a lock. The link to the file needs a capability: without it, the result is false.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn is_locked(self, pid: Pid) -> bool {
         let Ok(file) = open_mapped_stub(pid, self.base.0) else { return false };

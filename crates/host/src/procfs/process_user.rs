@@ -30,16 +30,17 @@ pub(crate) fn is_in_own_user_namespace(pid: Pid) -> bool {
     OWN.is_some() && namespace == *OWN
 }
 
-/// Returns the user who is responsible for a process: its real user, or the creator of its outermost user namespace below that
-/// of memtrace. In a namespace of their own, users can have many user ids (subuid(5)). Returns `None` if the process has
-/// exited.
+/// Returns the user who is responsible for a process: its real user, or the creator of its outermost user namespace
+/// below the namespace of memtrace. In a namespace of their own, users can have many user ids (subuid(5)). Returns
+/// `None` if the process has exited.
 #[must_use]
 pub fn responsible_user(pid: Pid) -> Option<u32> {
     let user = real_user(pid)?;
     Some(kernel_files::open(proc_path(pid, "ns/user")).ok().and_then(creator).unwrap_or(user))
 }
 
-/// Returns the creator of the outermost namespace below that of memtrace; `None` in the namespace of memtrace.
+/// Returns the creator of the outermost namespace below the namespace of memtrace; `None` if the process is in the
+/// namespace of memtrace.
 fn creator(mut namespace: File) -> Option<u32> {
     let own = (*OWN)?;
     for _ in 0..MOST_LEVELS {

@@ -27,7 +27,7 @@ pub(super) struct Call {
     /// Time after which the worker is killed, in milliseconds. Time that the worker waits for a processor does not count, up to
     /// [`MAX_DELAY`] times this time.
     pub(super) deadline_ms: u32,
-    /// Address space that the worker may use in addition to that of the server, in bytes.
+    /// Address space in bytes that the worker may use in addition to the address space of the server.
     pub(super) memory: u64,
 }
 

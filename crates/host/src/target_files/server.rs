@@ -41,7 +41,7 @@ const MAX_TIME: u32 = 70;
 /// Runs the server until its socket, standard input, is closed.
 pub fn serve() -> ExitCode {
     own_server::begin();
-    // The name would be that of the link to the executable in procfs.
+    // The name would otherwise be the name of the link to the executable in procfs.
     let _ = set_name(c"memtrace");
     // The files of other users, and nothing else.
     let kept = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;

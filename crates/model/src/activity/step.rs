@@ -185,7 +185,7 @@ pub enum StepAction {
     End,
     /// The span of the function ends at its return.
     EndAtReturn,
-    /// The span of the function ends at a jump to another function. The condition is that of a conditional jump.
+    /// The span of the function ends at a jump to another function. The condition is `None` for an unconditional jump.
     TailCall(Option<JumpCondition>),
     /// A wait for a lock begins.
     LockWait,

@@ -25,7 +25,7 @@ pub struct Cost {
 /// measurement that covers a part of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProgramCost {
-    /// Number of hits of all probes: those of allocators, tags, spans and marks.
+    /// Number of hits of all probes: probes of allocators, tags, spans and marks.
     pub hits: u64,
     /// Run time of the BPF programs at all hits.
     pub time: Duration,

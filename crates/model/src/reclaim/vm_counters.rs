@@ -41,8 +41,8 @@ impl VmCounters {
         }
     }
 
-    /// Returns the counters of reclaim for the machine. Those of refaults and swap include cgroups at their limits, so they
-    /// are 0 unless the machine was short of memory at that time.
+    /// Returns the counters of reclaim for the machine. The counters of refaults and swap include cgroups at their
+    /// limits, so they are 0 unless the machine was short of memory at that time.
     #[must_use]
     pub const fn of_machine(&self) -> Self {
         let (refaults, swapped_in) = if self.machine_reclaim > 0 { (self.refaults, self.swapped_in) } else { (0, 0) };

@@ -1,7 +1,7 @@
-//! Samplers of allocators: the functions by which an allocator reports the blocks that it samples.
+//! Samplers of allocators: the functions that an allocator calls for the blocks that it samples.
 //!
-//! The functions are internal, so they are found by the symbol table only. Their arguments are those of the allocator's
-//! sources. docs/internals/samplers.md has the versions.
+//! The functions are internal, so they are found by the symbol table only. Their arguments are taken from the
+//! allocator's sources. docs/internals/samplers.md has the versions.
 
 mod refusal;
 

@@ -51,7 +51,8 @@ fn remove_forwarders<S: Source>(elf: &Elf<S>, candidates: &mut Vec<Candidate>) -
     remove_if(candidates, SkipReason::Forwards, is_forwarder)
 }
 
-/// Returns true if `candidate` only jumps to another one of `candidates`. `relocations`: those of the object, once they are read.
+/// Returns true if `candidate` only jumps to another one of `candidates`. `relocations`: relocations of the object,
+/// once they are read.
 fn is_forwarder<S: Source>(
     elf: &Elf<S>,
     candidate: &Candidate,

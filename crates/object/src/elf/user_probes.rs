@@ -95,7 +95,7 @@ fn decode(elf: &Elf<impl Source>, note: &[u8], provider: &str, base: Option<u64>
     Some(UserProbe { name, offset: FileOffset(offset), semaphore, arguments, places })
 }
 
-/// Returns the arguments in the text of a note. Those of aarch64 may contain spaces: `8@[sp, 16]`.
+/// Returns the arguments in the text of a note. On aarch64, an argument may contain spaces: `8@[sp, 16]`.
 fn split_arguments(text: &str) -> Vec<&str> {
     let mut is_inside = false;
     let ends = |letter: char| {

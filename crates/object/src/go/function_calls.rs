@@ -1,4 +1,4 @@
-//! Calls at an instruction: the inlined ones and that of the function itself.
+//! Calls at an instruction: the inlined calls and the call of the function itself.
 
 use super::file_bytes::FileBytes;
 use super::function_table::{FunctionTable, TableFunction};
@@ -41,8 +41,8 @@ impl<'a, S: Source> FunctionCalls<'a, S> {
         self.table.at(&mut self.bytes, address)
     }
 
-    /// Returns the calls of `function` at `address`, innermost first. The last one is that of the function itself, which is not
-    /// inlined. Generated callers are left out, as in tracebacks (`tracebackPCs`, runtime/traceback.go).
+    /// Returns the calls of `function` at `address`, innermost first. The last call is the call of the function itself,
+    /// which is not inlined. Generated callers are left out, as in tracebacks (`tracebackPCs`, runtime/traceback.go).
     pub(super) fn calls(&mut self, function: &TableFunction, mut address: u64) -> Vec<FunctionCall> {
         let mut calls = Vec::new();
         while calls.len() < MAX_CALLS {

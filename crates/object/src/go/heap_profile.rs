@@ -5,8 +5,9 @@ use memtrace_model::{AbsAddr, Bytes};
 /// A reading of a heap profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeapProfile {
-    /// Number of collections that have ended. The profile is that of the last collection but one, or of the last one if the
-    /// program has called `runtime.GC`: the runtime publishes numbers only when all frees of their moment are known.
+    /// Number of collections that have ended. The profile shows the state after the last collection but one, or after
+    /// the last one if the program has called `runtime.GC`: the runtime publishes numbers only when all frees of their
+    /// moment are known.
     pub collections: u32,
     /// False if the numbers are all samples so far: the caller has requested them, or nothing was published yet, because fewer than
     /// two collections have ended. The program itself would write them then, too.
@@ -39,8 +40,8 @@ pub struct Bucket {
 pub struct BucketStack {
     /// Index of the bucket.
     pub bucket: usize,
-    /// Return addresses, the innermost first. Frames of the runtime at the leaf are left out, and so are those of inlined calls,
-    /// which the table of functions adds to the frame that contains them.
+    /// Return addresses, the innermost first. Frames of the runtime at the leaf are left out. So are frames of inlined
+    /// calls: the table of functions adds them to the frame that contains them.
     pub frames: Box<[AbsAddr]>,
     /// True if the runtime has cut the stack at its maximum depth.
     pub is_truncated: bool,

@@ -79,12 +79,13 @@ impl ProfileChanges {
     }
 
     /// Records that the blocks in `profile` belong to another process: the program is the child of a fork, and has copies of them.
-    /// `profile` must be the first one, with all samples. The first frees of a bucket count as those of inherited blocks.
+    /// `profile` must be the first one, with all samples. The first frees of a bucket count as frees of inherited
+    /// blocks.
     pub fn inherit(&mut self, profile: &HeapProfile) {
         self.inherited = profile.buckets.iter().map(|bucket| bucket.allocs).collect();
     }
 
-    /// Makes the next changes those of all samples, without the blocks that the program has inherited.
+    /// Makes the next changes contain all samples, without the blocks that the program has inherited.
     pub fn restart(&mut self) {
         *self = Self { inherited: std::mem::take(&mut self.inherited), ..Self::default() };
     }

@@ -52,7 +52,7 @@ pub enum ProfileError {
 /// Reason why a bucket is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BucketFault {
-    /// The address is not that of an aligned word in user space.
+    /// No aligned word in user space has this address.
     #[error("its address is wrong")]
     Address,
     /// The bucket does not belong to the heap profile.
@@ -67,7 +67,7 @@ pub enum BucketFault {
     /// A frame is not in user space.
     #[error("its stack has a wrong address")]
     Frame,
-    /// The hash of the bucket is not that of its stack.
+    /// The hash of the bucket differs from the hash of its stack.
     #[error("its hash is not that of its stack and size")]
     Hash,
     /// More blocks were freed than allocated, or the bytes are not the blocks multiplied by their size.

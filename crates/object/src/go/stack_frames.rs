@@ -1,8 +1,9 @@
 //! Frames of a bucket's stack: those that the program's own profile shows, one for each call that is not inlined.
 //!
-//! A stack in a bucket has an address for each inlined call too: that of a no-op instruction, plus one, as if the call returned
-//! there (`tracebackPCs`, runtime/traceback.go). The table of functions leads from the address of a real call to the inlined ones
-//! around it, so their addresses are left out (`appendLocsForStack`, runtime/pprof/proto.go).
+//! A stack in a bucket has an address for each inlined call too: the address of a no-op instruction, plus one, as if
+//! the call returned there (`tracebackPCs`, runtime/traceback.go). The table of functions leads from the address of a
+//! real call to the inlined ones around it, so their addresses are left out (`appendLocsForStack`,
+//! runtime/pprof/proto.go).
 
 use std::sync::Arc;
 
@@ -83,7 +84,8 @@ impl<'a, S: Source> StackFrames<'a, S> {
 
     /// Looks up the calls at a return address of the object.
     fn look_up(&mut self, address: u64) -> Option<Known> {
-        // The runtime compares the name at the return address itself (`FuncForPC`), and shows that of the call before.
+        // The runtime compares the name at the return address itself (`FuncForPC`), and shows the name at the call
+        // before it.
         let is_hidden = self.calls.function(address).is_some_and(|function| {
             let innermost = self.calls.calls(&function, address);
             innermost.first().is_some_and(|call| self.calls.has_prefix(call, &HIDDEN))

@@ -15,7 +15,7 @@ pub struct GoVersion {
     text: String,
     /// Minor release, such as 22 for `go1.22.3`; `None` if the text names none, or if another toolchain has made the program.
     minor: Option<u32>,
-    /// True for a version between two releases. Its layouts are those of the one or of the other.
+    /// True for a version between two releases. It has the layouts of one of them.
     is_development: bool,
 }
 

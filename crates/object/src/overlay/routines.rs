@@ -149,9 +149,9 @@ fn write_draw(out: &mut Assembler, exponential: Label) -> Label {
 
 /// Draws an exponentially distributed number of bytes.
 ///
-/// The logarithm of a number in (0, 1) is that of a power of 2, whose exponent is the number of trailing zeros in 32 random bits,
-/// and that of a number in (1/2, 1), which is interpolated in the draw table. Returns the bytes in rax and the mean interval in r11.
-/// Changes rcx, rdx and r8 too.
+/// The logarithm of a number in (0, 1) is the sum of two logarithms: of a power of 2, whose exponent is the number of
+/// trailing zeros in 32 random bits, and of a number in (1/2, 1), which is interpolated in the draw table. Returns the
+/// bytes in rax and the mean interval in r11. Changes rcx, rdx and r8 too.
 fn write_exponential(out: &mut Assembler, exponential: Label) {
     out.align();
     out.bind(exponential);
@@ -368,7 +368,7 @@ fn write_filter_add(out: &mut Assembler, filter_add: Label) {
     out.op_constant(Op::Cmp, 255, Rax);
     out.branch(Condition::Equal, end);
     out.lea(Operand::Based(Rax, 1), Rcx);
-    // The exchange fails only if that of another thread has succeeded. It changes no more than al.
+    // The exchange fails only if the exchange of another thread has succeeded. It changes only al.
     out.lock_cmpxchg_cl(count);
     out.branch(Condition::NotEqual, again);
     out.bind(end);

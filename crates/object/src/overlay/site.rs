@@ -111,7 +111,7 @@ fn supported_kind(kinds: &Kinds) -> Result<&'static str, AllocatorRefusal> {
             MUSL => Err(AllocatorRefusal::Thread),
             name => Err(AllocatorRefusal::Unsupported(name)),
         },
-        // Functions of one allocator can call those of the other.
+        // Functions of one allocator can call functions of the other.
         kinds if kinds.len() > 1 => Err(AllocatorRefusal::Unsupported("a file with several allocators")),
         _ => Err(AllocatorRefusal::Unknown(kinds.to_string())),
     }

@@ -5,8 +5,9 @@
 //! change. Then it either restores them and goes on in the hot path, or calls the function once more and returns its result to the
 //! caller in the place of the interrupted call. The frame of the interrupted call is dropped then.
 //!
-//! The cold path must not use the red zone, in which a function without calls keeps data. After the call of the function, it returns
-//! with all registers as the function has left them: compilers know for functions of the same object which registers they keep.
+//! The cold path must not use the red zone: a function without calls keeps data there. After the call of the function,
+//! it returns with all registers as the function has left them: compilers know for functions of the same object which
+//! registers they keep.
 
 use super::assembler::Reg::{R8, R9, R10, R11, Rax, Rcx, Rdi, Rdx, Rsi, Rsp};
 use super::assembler::{Assembler, Condition, Label, Op, Operand, Reg, Shift};
@@ -17,8 +18,8 @@ use super::routines::{LARGE_BITS, LAST_COUNT, Routines};
 use super::site::{OverlaySite, SiteKind};
 use crate::probe_site::GeneralRegister;
 
-/// Registers that a called function may change, in the order in which the cold path pushes them (System V ABI, AMD64 supplement,
-/// 3.2.1).
+/// Registers that a called function may change, in the order that the cold path pushes them (System V ABI, AMD64
+/// supplement, 3.2.1).
 const SAVED: [Reg; 9] = [Rax, Rcx, Rdx, Rsi, Rdi, R8, R9, R10, R11];
 /// Size of the pushed registers.
 const SAVED_SIZE: i32 = 72;
@@ -48,7 +49,7 @@ struct Site<'a> {
     kind: Kind,
     /// Slots of saved registers, by their distance from the return address.
     slots: Vec<(Reg, i32)>,
-    /// Registers with arguments, and the registers in which the function expects them.
+    /// Registers with arguments, and the registers where the function expects them.
     arguments: Vec<(Reg, Reg)>,
 }
 

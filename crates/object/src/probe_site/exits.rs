@@ -30,7 +30,7 @@ const MAX_EXITS: usize = 32;
 pub(crate) struct Exits {
     /// Return instructions, of the function and of functions that it jumps to.
     pub(crate) returns: Vec<u64>,
-    /// Jumps to code that is not analysed. The condition is that of a conditional jump.
+    /// Jumps to code that is not analysed. The condition is `None` for an unconditional jump.
     pub(crate) jumps: Vec<(u64, Option<JumpCondition>)>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct FunctionFacts<'a> {
     /// Returns the addresses at which an exception enters the function that starts at this address; `None` if they cannot
     /// be read.
     pub(crate) landing_pads: &'a dyn Fn(u64) -> Option<Vec<u64>>,
-    /// True if functions start again after a runtime has moved their stack, as those of Go do.
+    /// True if functions start again after a runtime has moved their stack, as functions of Go do.
     pub(crate) may_restart: bool,
 }
 

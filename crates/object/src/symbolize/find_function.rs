@@ -76,8 +76,8 @@ pub struct FunctionPlace {
 pub struct NamedFunction {
     /// Name as the user has written it, or the complete name of a function that matches a part of a name or a pattern.
     pub name: String,
-    /// True if the compiler has copied the function, as in `f.constprop.0`. Its arguments can differ from those of the
-    /// function with the name.
+    /// True if the compiler has copied the function, as in `f.constprop.0`. Its arguments can differ from the arguments
+    /// of the function with the name.
     pub is_clone: bool,
     /// Location of the function.
     pub place: FunctionPlace,
@@ -131,7 +131,7 @@ fn find_exported<S: Source>(elf: &Elf<S>, name: &str) -> Result<Option<FunctionP
     function.map(|symbol| place_of(elf, symbol)).transpose()
 }
 
-/// Returns the symbols of all functions with this name, those of the symbol table first.
+/// Returns the symbols of all functions with this name, symbols of the symbol table first.
 fn symbols_named<S: Source>(elf: &Elf<S>, name: &str) -> Result<Vec<Symbol>, ElfError> {
     let has_name = |symbol: &[u8]| has_name(symbol, name);
     let all = symbol_table::find_functions(elf, has_name)?.into_iter().flatten();
@@ -169,7 +169,7 @@ fn find_matching<S: Source>(elf: &Elf<S>, wanted: &str) -> Result<Vec<NamedFunct
     if symbols.is_empty() {
         return Err(FunctionError::Unmatched { similar: find_similar(elf, wanted)? });
     }
-    // The asterisk may be that of a pointer, as in `handle(char*)`.
+    // The asterisk may belong to a pointer type, as in `handle(char*)`.
     let is_end = |symbol: &str| FunctionName::parse(symbol).is_some_and(|name| name.ends_with(wanted));
     if symbols.iter().any(|(symbol, _)| is_end(symbol)) {
         symbols.retain(|(symbol, _)| is_end(symbol));

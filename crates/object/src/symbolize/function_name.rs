@@ -23,7 +23,7 @@ pub(super) struct FunctionName<'a> {
     symbol: &'a str,
     /// Demangled name without the type of the result: `ns::Server<int>::handle(int) const`.
     full: String,
-    /// Length of `full` without the parameters: that of `ns::Server<int>::handle`.
+    /// Length of `full` without the parameters: the length of `ns::Server<int>::handle`.
     qualified: usize,
 }
 

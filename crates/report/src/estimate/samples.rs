@@ -7,7 +7,7 @@ use memtrace_model::{Amount, Bytes, Measure, Pid, ProcessProfile, Profile, Quant
 use super::margin::Margin;
 use super::uncertainty::Uncertainty;
 
-/// Samples of a number. Those of all parts of a sum add up.
+/// Samples of a number. The samples of all parts of a sum add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Samples {
     /// Number of samples.

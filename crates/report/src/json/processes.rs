@@ -16,7 +16,7 @@ use crate::kernel_reported::KernelReported;
 use crate::metrics::MetricView;
 use crate::samplers;
 
-/// Time after the start of the trace in which a process counts as one that ran before.
+/// A process that starts within this time after the start of the trace counts as a process that ran before.
 const START: Duration = Duration::from_millis(50);
 
 /// Returns the processes in the order of the profile.

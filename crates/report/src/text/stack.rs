@@ -12,7 +12,7 @@ use crate::{escape, format};
 
 /// Number of innermost lines of a deep stack that are kept.
 const LEAF_LINES: usize = 16;
-/// Number of outermost lines of a deep stack that are kept. Of the lines between, those of libraries are cut.
+/// Number of outermost lines of a deep stack that are kept. Of the lines between, the lines of libraries are cut.
 const ROOT_LINES: usize = 6;
 /// Maximum width of the column of names. Longer names exceed the column.
 const NAME_COLUMNS: usize = 48;

@@ -63,7 +63,7 @@ impl GoArenas {
 /// Finds the writable VMAs of the arenas. `mapped`: bounds of their number of bytes.
 fn find_spans(vmas: &[Vma], mapped: &RangeInclusive<u64>) -> Option<Vec<Span>> {
     let all = reservations(vmas);
-    // Arenas of glibc look the same. Up to Go 1.25, those of Go are at addresses that begin with 0xc0.
+    // Arenas of glibc look the same. Up to Go 1.25, arenas of Go are at addresses that begin with 0xc0.
     let usual = all.iter().filter(|reservation| reservation.has_usual_address());
     let candidates: [Vec<&Reservation>; 2] = [all.iter().collect(), usual.collect()];
     if let Some(found) = candidates.iter().map(|some| mapped_spans(some)).find(|spans| mapped.contains(&length(spans)))

@@ -339,8 +339,8 @@ impl Targets {
     /// Only jemalloc's `malloc`, `rallocx` and `operator new` that cannot throw have no other instruction for a patch than the one
     /// with their probe, so their probes are at the entries. The kernel single-steps their first instructions, and would emulate the
     /// jumps after them: a hit takes 11 to 15 µs instead of 0.5 to 0.7 on a virtual machine, and about 0.9 instead of 0.3 without
-    /// one. The probes cannot be moved when a process is demoted: they are those of all processes, and calls between the removal and
-    /// the insertion would be missed.
+    /// one. The probes cannot be moved when a process is demoted: all processes share them, and calls between the
+    /// removal and the insertion would be missed.
     pub(crate) const fn leave_room_for_patches(&mut self) {
         self.leaves_room = true;
     }

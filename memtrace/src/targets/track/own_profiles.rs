@@ -75,7 +75,7 @@ impl OwnProfiles {
         }
     }
 
-    /// Records that this trace samples page faults, but not those of images whose blocks are sampled.
+    /// Records that this trace samples page faults, except page faults of images whose blocks are sampled.
     pub(crate) fn leave_out_pages(&mut self) {
         self.leaves_out_pages = true;
         let read = self.states.iter().filter(|(_, state)| state.is_ok()).map(|(id, _)| *id);

@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn small_share_of_one_processor_is_tolerated() {
-        // One second in which the target works for 10 ms, and tracing takes 4 µs a call.
+        // One second: the target works for 10 ms, and tracing takes 4 µs a call.
         let idle = |calls| Load { own: Duration::from_millis(10), ..load(&[(64, calls)]) };
         let messages = |calls| [warning, measured_warning, note].map(|message| message(&idle(calls), COSTS, NONE));
         assert!(messages(12_400).iter().all(Option::is_none));

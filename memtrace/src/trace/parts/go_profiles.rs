@@ -155,7 +155,7 @@ impl GoProfiles {
                     self.rechecks.set(id, now + EXEC);
                     continue;
                 }
-                // After vfork(2), the memory is that of the parent, which has the blocks.
+                // After vfork(2), the memory belongs to the parent, which has the blocks.
                 if kernel.is_memory_sharer(id.pid) {
                     tracker.own_profiles.set_read(id);
                     self.rechecks.set(id, now + RECHECK);

@@ -307,7 +307,7 @@ impl RunPatches {
             return Some(now + RECHECK);
         }
         self.states.insert(id, State::Waiting);
-        // After vfork(2), the memory is that of the parent, whose threads cannot all be stopped.
+        // After vfork(2), the memory belongs to the parent, whose threads cannot all be stopped.
         if context.kernel.is_memory_sharer(id.pid) || context.kernel.is_memory_shared(id.pid) {
             return Some(now + LEAST_AGE);
         }
@@ -416,8 +416,8 @@ impl RunPatches {
         self.list.add(watched, now);
     }
 
-    /// Adds a process to the report. `stops`: stops in which its code was restored; `None` if it has ended. `is_read`: true if its
-    /// control page was read since.
+    /// Adds a process to the report. `stops`: stops that restored its code; `None` if it has ended. `is_read`: true if
+    /// its control page was read since.
     fn finish_process(&mut self, watched: Watched, stops: Option<&Stops>, is_read: bool, context: &mut Context) {
         let (id, file) = (watched.id, Rc::clone(&watched.file));
         let process = watched.finish(stops, is_read);

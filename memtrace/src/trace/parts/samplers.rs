@@ -1,4 +1,4 @@
-//! Samplers of the targets: attaches the probes by which allocators and libraries report samples of their own.
+//! Samplers of the targets: attaches the probes that report samples which allocators and libraries take.
 
 mod turns;
 mod watch;
@@ -279,7 +279,7 @@ impl RunSamplers {
         samples
     }
 
-    /// Returns the sites of the probes of an object: those of its samplers, and with `uses_probes` its USDT probes.
+    /// Returns the sites of the probes of an object: sites of its samplers, and with `uses_probes` its USDT probes.
     fn sites(
         &self,
         object: &Object,

@@ -1,7 +1,8 @@
 //! MariaDB: the functions that know the class of a block and the connection of a command, and the names of the classes.
 //!
-//! The layouts are those of 10.11: `THD` (sql/sql_class.h), `Security_context` (sql/sql_class.h) and `PFS_memory_class`
-//! (storage/perfschema/pfs_instr_class.h). `docs/guide/mariadb.md` describes how the offsets of a build are found.
+//! The layouts are from MariaDB 10.11: `THD` (sql/sql_class.h), `Security_context` (sql/sql_class.h) and
+//! `PFS_memory_class` (storage/perfschema/pfs_instr_class.h). `docs/guide/mariadb.md` describes how the offsets of a
+//! build are found.
 
 use std::collections::BTreeMap;
 

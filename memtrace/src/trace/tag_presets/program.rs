@@ -41,7 +41,7 @@ impl<'image> Program<'image> {
         found.into_iter().filter_map(|virt| self.address(virt)).collect()
     }
 
-    /// Returns the functions of `rules`, which are those of this object.
+    /// Returns the functions of `rules`, which are rules for this object.
     ///
     /// # Errors
     ///

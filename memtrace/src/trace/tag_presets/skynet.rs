@@ -1,6 +1,6 @@
 //! skynet: the function that knows the service of a message, and the names of the services.
 //!
-//! The layouts are those of `handle_storage` and `handle_name` (skynet-src/skynet_handle.c), `skynet_context`
+//! These are the layouts of `handle_storage` and `handle_name` (skynet-src/skynet_handle.c), `skynet_context`
 //! (skynet-src/skynet_server.c) and `skynet_module` (skynet-src/skynet_module.h). Each value is checked, because skynet has no
 //! releases with a build ID.
 
@@ -75,8 +75,8 @@ impl Services {
         let module = |(slot, context): (u32, Vec<u8>)| {
             let handle = u32_at(&context, CONTEXT_HANDLE)?;
             let module = u64_at(&context, CONTEXT_MODULE)?;
-            // A service that starts has no handle yet. After the end of a service, or with another layout, the handle is not
-            // that of the slot.
+            // A service that starts has no handle yet. After the end of a service, or with another layout, the handle
+            // does not belong to the slot.
             (handle != 0 && handle & (self.slots - 1) == slot).then_some((handle, AbsAddr(module)))
         };
         slots.into_iter().zip(bytes(memory, &contexts, CONTEXT_PAIRS)).filter_map(module).collect()
@@ -236,7 +236,7 @@ mod tests {
         write_name(&mut memory, 1, 0x0100_0001, 0x7100);
         // Its name cannot be read.
         write_name(&mut memory, 2, 0x0100_0004, 0x9000);
-        // The handle is that of no service.
+        // No service has this handle.
         write_name(&mut memory, 3, 0, 0x7000);
         let expected = [
             (0x0100_0001, ":01000001 .launcher"),

@@ -17,7 +17,7 @@ pub(super) trait TargetMemory {
 
 impl TargetMemory for MemoryReader {
     fn pairs(&self, places: &[AbsAddr]) -> Vec<Option<[u64; 2]>> {
-        // The method of the type precedes that of the trait.
+        // The method of the type takes precedence over the method of the trait.
         self.pairs(places)
     }
 }
@@ -34,7 +34,7 @@ pub(super) enum TableError {
     /// The program has not filled the table.
     #[error("the table of names in the program is empty")]
     Empty,
-    /// The words are not those of the known structure.
+    /// The words do not fit the known structure.
     #[error("the table of names in the program has another layout than the known ones")]
     Layout,
 }

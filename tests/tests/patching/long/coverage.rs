@@ -17,7 +17,8 @@ const WITHOUT_SAMPLES: (u64, u64) = (0, INTERVAL * 29_957 / 10_000);
 const VICTIMS: u64 = 50;
 const TRACES: u64 = 40;
 
-/// Number of standard errors by which the mean of the runs may differ from the true number: one of 16,000 unbiased means does.
+/// Permitted difference of the mean of the runs from the true number, in standard errors: one of 16,000 unbiased means
+/// exceeds it.
 const STANDARD_ERRORS: f64 = 4.0;
 
 /// Functions of the victim. Their live blocks have about 5, 20 and 100 samples in each run.

@@ -1,4 +1,5 @@
-//! Tests that trace the whole machine. Processes of root are left out, because memtrace would patch those of the machine too.
+//! Tests that trace the whole machine. Processes of root are left out, because memtrace would patch processes of the
+//! machine too.
 
 use std::os::unix::process::CommandExt as _;
 

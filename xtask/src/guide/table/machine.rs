@@ -154,7 +154,7 @@ pub(super) const SELECTION: Scenario = Scenario {
                 "The RSS",
                 "`memtrace explain",
                 "A part of the live",
-                // The largest site is that of the keys or, on a fast machine, the table with all of them.
+                // The largest site allocates the keys or, on a fast machine, the table with all keys.
                 "#. # in #",
                 "steady growth",
                 "recent",

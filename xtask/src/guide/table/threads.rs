@@ -207,7 +207,7 @@ pub(super) const PYTHON: Scenario = Scenario {
         },
     ],
     samples: &[
-        // The order of the queries is that of their durations.
+        // The queries are ordered by their durations.
         Sample::new("slowest", &[Part::Prompt("queries"), Part::Prompt("slowest"), Part::Output("slowest")])
             .varying(&["#"]),
         Sample::new(

@@ -467,7 +467,7 @@ fn spans_and_events_keep_their_threads() {
         start: None,
         end: Some(Nanoseconds(1)),
     };
-    // The shortest spans are those of the first threads.
+    // The first threads have the shortest spans.
     let span = |index: u32| {
         let (thread, end) = (index / (SPANS / THREADS), Nanoseconds(1 + u64::from(index)));
         Span { thread, end, label: Some(SpanLabel::Number(thread.into())), ..Span::default() }

@@ -50,8 +50,8 @@ pub(super) fn connect(path: &Path, most: u64) -> Result<Connection, Error> {
         let beginning = header(&log)?;
         let mut database = read(&open(path)?, most)?;
         let content = read(&log, most.saturating_sub(database.len() as u64))?;
-        // If the log has begun anew since, pages of the database can be newer than those of the log, and the end of the log
-        // newer than its beginning. SQLite writes the header first.
+        // If the log has started again since, pages of the database can be newer than pages of the log, and the end of
+        // the log newer than its beginning. SQLite writes the header first.
         if content.starts_with(&beginning) && header(&log)? == beginning {
             apply(&mut database, &content, most)?;
             drop(content);

@@ -27,7 +27,7 @@ impl Numbers {
     }
 }
 
-/// Returns the numbers of live blocks. Those of allocated blocks must be equal if `allocated` is true.
+/// Returns the numbers of live blocks. If `allocated` is true, the numbers of allocated blocks must equal them.
 fn numbers(usage: &Quantities, allocated: bool) -> Numbers {
     let pair = |amount: Amount| (amount.bytes.0, amount.count);
     let of = |amount, samples, bytes, count| Numbers {

@@ -33,7 +33,7 @@ impl Probes {
         self.remove_links(removed);
     }
 
-    /// Starts to remove the probes by which the process `pid` alone reports samples, in the background.
+    /// Starts to remove, in the background, the probes that report samples of the process `pid` only.
     pub fn remove_sampled(&mut self, pid: Pid) {
         let is_removed = |scope, program| scope == Scope::Process(pid) && sampled::PROGRAMS.contains(&program);
         self.attached.retain(|attachment| !is_removed(attachment.scope, attachment.program));

@@ -18,7 +18,7 @@ use crate::procfs::{self, ControlValues, PatchedStub, TaskStatus, locks};
 
 /// Maximum number of threads that are compared with the main thread. Each thread is examined again when it is traced.
 const MAX_COMPARED: usize = 256;
-/// Time in which a program with other privileges than its caller can still change its user.
+/// Time after its start during which a program with other privileges than its caller can still change its user.
 const START: Duration = Duration::from_secs(1);
 
 /// Returns the reasons to refuse a process. `looks_for_libc`: also examines which C library the process has mapped. `own`: the

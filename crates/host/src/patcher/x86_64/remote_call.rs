@@ -2,10 +2,10 @@
 //!
 //! The thread runs a `syscall` instruction of libc with other registers, between two stops at the start and the end of the call.
 //! It is never single-stepped, because the trap flag outlives the tracer. From the first change of its registers on, a
-//! [`SignalFrame`] restores the thread without the patcher: the instructions after the call return to `rt_sigreturn`. So each
-//! order of steps here is one in which a kill of the patcher leaves a thread that runs on:
+//! [`SignalFrame`] restores the thread without the patcher: the instructions after the call return to `rt_sigreturn`.
+//! The order of the steps therefore leaves a thread that runs on, even if the patcher is killed between two of them:
 //!
-//! 1. Write the frame. The registers are those of the program.
+//! 1. Write the frame. The registers still have the values of the program.
 //! 2. Set the registers, then block all signals. A signal in between runs its handler below the frame.
 //! 3. Make the calls. A call that was begun ends, and the thread returns to the frame.
 //! 4. Interrupt the thread, reset its signal mask, then its registers. The interruption makes the kernel look for a system call
@@ -184,7 +184,7 @@ impl RemoteThread {
     }
 
     /// Writes the bytes back that the frame has replaced. They are below the red zone, so that the program does not need them;
-    /// they could be those of another stack inside this one.
+    /// but another stack could be inside this one, and contain them.
     fn restore_stack(&self, memory: Option<&File>) {
         let restored = memory.map(|memory| memory.write_all_at(&self.replaced, self.frame.start));
         if let Some(Err(error)) = restored {

@@ -48,7 +48,7 @@ const NOT_RESTARTED: [i64; 21] = [
     libc::SYS_writev,
 ];
 
-/// Return values by which the kernel asks itself to restart a call: `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND` and
+/// Return values that make the kernel restart a call: `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND` and
 /// `ERESTART_RESTARTBLOCK` (include/linux/errno.h).
 const RESTARTED: [i64; 4] = [-512, -513, -514, CONTINUED];
 /// `ERESTART_RESTARTBLOCK`: the kernel restarts the call by restart_syscall(2).
@@ -63,7 +63,7 @@ pub(super) fn has_interrupted_call(registers: &Registers) -> bool {
 /// Returns true if the kernel continues the thread's call by restart_syscall(2), such as poll(2), when the thread goes on.
 pub(super) fn is_continued(registers: &Registers) -> bool {
     let number = registers.orig_rax.cast_signed();
-    // After a second stop, the number is that of restart_syscall. So it was permitted.
+    // After a second stop, `orig_rax` is the number of restart_syscall. So restart_syscall was permitted.
     registers.rax.cast_signed() == CONTINUED && number >= 0 && number != libc::SYS_restart_syscall
 }
 

@@ -35,7 +35,7 @@ pub(super) struct Call {
     arguments: [u64; 6],
 }
 
-/// restart_syscall(2), by which the kernel continues some interrupted calls.
+/// restart_syscall(2): continues some interrupted calls, at the request of the kernel.
 pub(super) const RESTART: Call = Call { name: "restart_syscall", number: libc::SYS_restart_syscall, arguments: [0; 6] };
 
 /// Flags of memfd_create(2) for the stub.

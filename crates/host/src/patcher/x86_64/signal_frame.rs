@@ -115,10 +115,10 @@ impl ProcessorState {
 
     /// `size` returns the length of a state with these components.
     ///
-    /// The kernel looks for the second magic word at the length of the thread's state, which is shorter than that of ptrace(2) if
-    /// the thread has never used the tiles (`check_xstate_in_sigframe`, arch/x86/kernel/fpu/signal.c). Whether it has, is not
-    /// visible. But if the tiles are in their initial state, their bytes have no meaning, so that the word is put after both
-    /// lengths.
+    /// The kernel looks for the second magic word at the length of the thread's state. This length is shorter than the
+    /// length that ptrace(2) reports if the thread has never used the tiles (`check_xstate_in_sigframe`,
+    /// arch/x86/kernel/fpu/signal.c). The patcher cannot see whether it has. But the bytes of tiles in their initial
+    /// state have no meaning, so the word is written after both lengths.
     fn with_sizes(mut state: Vec<u8>, size: impl Fn(u64) -> usize) -> Option<Self> {
         let whole = state.len();
         if whole < LEGACY_STATE {

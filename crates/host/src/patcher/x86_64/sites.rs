@@ -87,8 +87,8 @@ impl PatchSites {
         self.records.iter().any(|record| (1..JUMP_LENGTH).contains(&rip.wrapping_sub(record.address)))
     }
 
-    /// Writes the jumps: first those of functions that free, so that no sampled block can be freed unseen. After an error, the
-    /// original code is there again. All threads must have stopped.
+    /// Writes the jumps: first into functions that free, so that no sampled block can be freed unseen. After an error,
+    /// the original code is there again. All threads must have stopped.
     pub(super) fn write_jumps(&self, memory: &File) -> Result<(), PatchRefusal> {
         self.compare(memory)?;
         let mut written: Vec<&SiteRecord> = Vec::with_capacity(self.records.len());
@@ -109,8 +109,9 @@ impl PatchSites {
         Ok(())
     }
 
-    /// Writes the original code: first that of functions that allocate. Leaves other code alone. Returns a refusal for the first
-    /// site that is not restored. `mappings`: memory map of the process, if it is known. All threads must have stopped.
+    /// Writes the original code: first into functions that allocate. Leaves other code alone. Returns a refusal for the
+    /// first site that is not restored. `mappings`: memory map of the process, if it is known. All threads must have
+    /// stopped.
     pub(super) fn restore(&self, memory: &File, mappings: Option<&[MapsEntry]>) -> Option<PatchRefusal> {
         let mut refusal = None;
         for record in self.allocations().chain(self.frees()) {

@@ -73,7 +73,7 @@ impl Victim {
         Self::with_code(&FUNCTION)
     }
 
-    /// Starts a victim with this function. The records of its stub are those of [`FUNCTION`].
+    /// Starts a victim with this function. Its stub has the records of [`FUNCTION`].
     fn with_code(code: &[u8]) -> Self {
         let base = map(0, TOTAL_SIZE + 4096, libc::PROT_NONE, None);
         let function = base + TOTAL_SIZE;
@@ -180,7 +180,7 @@ fn run(shared: &'static Shared, function: u64) -> ! {
     for counters in &shared.counters {
         let call = move || {
             let pointer = std::ptr::with_exposed_provenance::<()>(function as usize);
-            // SAFETY: the address is that of a function with this signature.
+            // SAFETY: a function with this signature is at the address.
             let function = unsafe { std::mem::transmute::<*const (), extern "C" fn(*const AtomicU64)>(pointer) };
             while shared.ends.load(Ordering::SeqCst) == 0 {
                 function(counters.as_ptr());
@@ -210,7 +210,7 @@ fn map(address: u64, length: u64, protection: i32, file: Option<&File>) -> u64 {
     let flags = libc::MAP_PRIVATE | fixed | anonymous;
     let place = std::ptr::without_provenance_mut(address as usize);
     let descriptor = file.map_or(-1, AsRawFd::as_raw_fd);
-    // SAFETY: the address is 0, or that of a mapping of this test that nothing refers to.
+    // SAFETY: the address is 0, or the start of a mapping of this test that nothing refers to.
     let start = unsafe { libc::mmap(place, length as usize, protection, flags, descriptor, 0) };
     assert_ne!(start, libc::MAP_FAILED);
     start.expose_provenance() as u64
@@ -613,7 +613,7 @@ fn privileged_breakpoint_in_a_gadget_is_refused() {
     echo.end();
 }
 
-/// Loops with a value in a vector register, and counts the rounds in which the register has another value.
+/// Loops with a value in a vector register, and counts the rounds that find another value in the register.
 #[target_feature(enable = "avx")]
 fn compare_vector_register(shared: &Shared) {
     let pattern = [0x0123_4567_89ab_cdef_u64, 2, 3, 0xfedc_ba98_7654_3210];
@@ -668,7 +668,7 @@ fn privileged_calls_change_no_register_even_if_the_patcher_dies() {
     }
     let pid = Pid(child.cast_unsigned());
     let [call, sigreturn] = gadgets(pid);
-    // Any stack is accepted: nothing is below that of this thread.
+    // Any stack is accepted: nothing is below the stack of this thread.
     let call_twice = |clock: &StopClock| -> Outcome {
         let mut stop = Stop::begin(clock, pid, Duration::from_millis(500))?;
         let tid = stop.stop_main()?;

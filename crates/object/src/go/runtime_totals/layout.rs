@@ -146,7 +146,7 @@ impl Contents<'_> {
         self.rest.get(word as usize).copied().unwrap_or(u64::MAX)
     }
 
-    /// Returns the bytes of the objects that were allocated, minus those of the freed objects.
+    /// Returns the bytes of the objects that were allocated, minus the bytes of the freed objects.
     pub(super) fn objects(&self) -> u64 {
         let large_allocated = self.span_words + 1;
         let small_allocated = self.span_words + 3;

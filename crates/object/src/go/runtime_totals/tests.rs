@@ -44,7 +44,7 @@ fn layout_of(indices: &Indices) -> &'static Layout {
     layout::of_release(indices.minor).next().unwrap()
 }
 
-/// Returns words with three deltas, in which memory was freed in another delta than it was allocated in.
+/// Returns words with three deltas. Some memory was freed in another delta than it was allocated in.
 fn words(indices: &Indices) -> Vec<u64> {
     let Indices { delta, large_allocated, small_allocated, large_freed, small_freed, index, .. } = *indices;
     let mut words = vec![0; index + 8];

@@ -75,7 +75,7 @@ pub(super) struct FakeProcess {
     pub(super) change: RefCell<Change>,
 }
 
-/// Numbers of a bucket: those of the published profile, and of the cycles 0, 1 and 2, each with allocated and freed blocks.
+/// Numbers of a bucket in the published profile and in the cycles 0, 1 and 2, each with allocated and freed blocks.
 pub(super) type Numbers = [[u64; 2]; 4];
 
 impl FakeProcess {

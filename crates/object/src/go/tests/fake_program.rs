@@ -45,8 +45,9 @@ pub(super) const IN_MALLOC: u64 = address_of(4) + 9;
 pub(super) const IN_MAPS: u64 = address_of(5) + 3;
 pub(super) const IN_GOEXIT: u64 = address_of(6) + 1;
 
-/// Return addresses of a call in `main.inner`, which is inlined in `main.outer`, which is inlined in `main.main`, as the runtime
-/// records them: that of the call, and those of the instructions that stand for the inlined calls, plus one.
+/// Return addresses of a call in `main.inner`, which is inlined in `main.outer`, which is inlined in `main.main`, as
+/// the runtime records them: the return address of the call, and the addresses of the instructions that stand for the
+/// inlined calls, plus one.
 pub(super) const INLINED: [u64; 3] = [MAIN + 0x25, MAIN + 0x19, MAIN + 0x09];
 
 /// Tables of values by address (`pctab`). The first byte is none. File 0 for 0x20 bytes, file 0 for 0x40 bytes, line 5 for 0x20
@@ -146,7 +147,7 @@ impl FakeProgram {
             put(table, start + 8 * index + 4, &number(record));
             let is_main = index == FUNCTIONS.len() - 1;
             let (file, lines) = if is_main { (FILE_OF_MAIN, LINES_OF_MAIN) } else { (FILE, LINE) };
-            // A name that begins one byte later is that of no function of the runtime.
+            // No function of the runtime has a name that begins one byte later.
             let is_other = !self.imports_pprof && function == "runtime.MemProfile";
             let name = u32::try_from(name_offset(index)).unwrap() + u32::from(is_other);
             let (tables, data) = if is_main { (3, 4) } else { (0, 0) };

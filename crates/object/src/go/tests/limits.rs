@@ -13,7 +13,7 @@ use crate::go::{
 };
 
 const PROGRAM: FakeProgram = FakeProgram::new("go1.26.6", 26);
-/// First words of the table of functions: the magic number, the size of an instruction and that of a pointer.
+/// First words of the table of functions: the magic number, the size of an instruction and the size of a pointer.
 const MAGIC: [u8; 8] = [0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8];
 /// Offset of the first program header, and size of a program header in bytes.
 const HEADER: usize = 64;

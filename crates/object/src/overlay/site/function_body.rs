@@ -115,8 +115,9 @@ impl FunctionBody {
         jumps.iter().map(|(_, target)| *target).filter(|target| !self.range().contains(target)).collect()
     }
 
-    /// Returns a jump with an unknown target that may lead into the function: its own, or that of a part that the compiler has
-    /// moved away. The function jumps into the middle of such a part, or the part jumps back; another function does neither.
+    /// Returns a jump with an unknown target that may lead into the function: a jump of the function itself, or of a
+    /// part that the compiler has moved away. The function jumps into the middle of such a part, or the part jumps
+    /// back; another function does neither.
     pub(super) fn unknown_jump(
         &self,
         object: &impl ObjectCode,

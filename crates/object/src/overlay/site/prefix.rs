@@ -74,7 +74,7 @@ impl State {
         Registers::ALL.iter().filter(|register| self.argument_in(*register) == Some(argument)).collect()
     }
 
-    /// Returns a register with this argument: the one in which it was passed, if it is still there.
+    /// Returns a register with this argument: the register that passed it, if the argument is still there.
     pub(super) fn register_with(&self, argument: u8) -> Option<GeneralRegister> {
         let all = self.registers_with(argument);
         let passed = ARGUMENTS.get(usize::from(argument)).copied().filter(|register| all.contains(*register));

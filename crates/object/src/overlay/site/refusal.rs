@@ -1,6 +1,6 @@
 //! Reasons that a function, or an allocator as a whole, is not patched.
 
-/// Reason that a function has no site. Addresses are those of the object's symbols.
+/// Reason that a function has no site. Addresses are virtual addresses, as in the object's symbols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SiteRefusal {
     /// The object is not for x86-64.
@@ -45,7 +45,7 @@ pub enum SiteRefusal {
     /// Code at this address branches to the site, or to the code between the entry and the site.
     #[error("the code at {0:#x} may branch to the instruction, or to the code before it")]
     BranchInto(u64),
-    /// The jump at this address may be that of a jump table.
+    /// The jump at this address may use a jump table.
     #[error("the target of the jump at {0:#x} is not known")]
     IndirectJump(u64),
     /// A symbol, a function or a pointer has this address, which lies between the entry and the end of the site.

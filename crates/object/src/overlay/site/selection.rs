@@ -20,8 +20,8 @@ pub(super) struct Selection<'a, S, O> {
     object: &'a O,
     functions: &'a [Function],
     exact: &'a ExactProbes,
-    /// True if a reallocation may call `malloc` after it has failed to resize a block, as that of glibc does for blocks with
-    /// a mapping of their own.
+    /// True if a reallocation may call `malloc` after it has failed to resize a block, as glibc does for blocks with a
+    /// mapping of their own.
     may_reallocate_by_malloc: bool,
     /// Chosen site of each function, by the index of the function, or the reason that there is none.
     chosen: BTreeMap<usize, Result<OverlaySite, SiteRefusal>>,

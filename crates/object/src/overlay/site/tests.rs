@@ -1,4 +1,5 @@
-//! Choice of sites in libraries. The functions are those of glibc 2.36 and jemalloc 5.3 in Debian 12, with shorter ends.
+//! Choice of sites in libraries. The functions are copies from glibc 2.36 and jemalloc 5.3 in Debian 12, with shorter
+//! ends.
 
 use std::path::Path;
 use std::sync::Arc;

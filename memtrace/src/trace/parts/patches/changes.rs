@@ -30,8 +30,8 @@ const STOPPED_ONE_IN: u32 = 20;
 /// Longest stop of a process: the stop of its main thread for a new stub.
 const LONGEST_STOP: Duration = Duration::from_millis(500);
 
-/// Maximum number of rounds in which processes with a stub of an earlier memtrace are restored. With stops of 1 ms, a round restores 25
-/// of them.
+/// Maximum number of rounds that restore processes with a stub of an earlier memtrace. With stops of 1 ms, a round
+/// restores 25 of them.
 const MAX_ROUNDS: u32 = 256;
 
 /// Returns the pause after this number of failed attempts, from 0: 1, 2, 4 to 60 s.
@@ -216,7 +216,7 @@ impl RunPatches {
         }
     }
 
-    /// Returns the path by which the probes in the stub of a process are known.
+    /// Returns the path that the probes in the stub of a process are attached with.
     fn path_of_stub(&self, mapped: &Mapped) -> PathBuf {
         let shared = self.change.shared.as_ref().map(|file| file.path.clone());
         shared.unwrap_or_else(|| procfs::descriptor_path(&mapped.attached.stub))

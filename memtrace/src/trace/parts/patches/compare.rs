@@ -6,15 +6,15 @@ use memtrace_model::{Bytes, Pid, Quantities, Quantity, Variance};
 /// Number of samples from which on their estimate is compared with the allocated bytes.
 const LEAST_SAMPLES: u64 = 100;
 
-/// Standard deviations, and part of the allocated bytes, by which the estimate may differ. The allocated bytes include those
-/// between the end of the trace and the end of the patch.
+/// Permitted difference of the estimate: in standard deviations, and as a part of the allocated bytes. The allocated
+/// bytes include those between the end of the trace and the end of the patch.
 const DEVIATIONS: u64 = 5;
 const ONE_IN: u64 = 10;
 
 /// Growth of the anonymous memory from which on it is compared with the live blocks.
 const LEAST_GROWTH: Bytes = Bytes(64 << 20);
 
-/// Standard deviations that the live blocks may hold in addition, and the factor by which the growth may exceed them.
+/// Standard deviations that are added to the live bytes, and maximum ratio of the growth to this sum.
 const HELD_DEVIATIONS: u64 = 3;
 const FACTOR: u64 = 4;
 

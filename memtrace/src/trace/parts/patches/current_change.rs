@@ -16,7 +16,7 @@ pub(super) struct CurrentChange {
     pub(super) job: Option<ImageId>,
     /// Process that is patched as soon as no process with its stub takes samples for an earlier memtrace.
     pub(super) ending: Option<(ImageId, Box<Mapped>)>,
-    /// Number of rounds in which such processes were restored.
+    /// Number of rounds that restored such processes.
     pub(super) rounds: u32,
     /// File of the stub of the process, if other patched processes have the same file.
     pub(super) shared: Option<Rc<StubFile>>,

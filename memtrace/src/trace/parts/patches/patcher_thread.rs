@@ -130,9 +130,9 @@ impl PatcherThread {
     /// Requests a round of restoring the code of the processes that jump to the stub of a memtrace that has ended: this process, and
     /// the others with the same file if `is_shared` is true.
     ///
-    /// Probes in the file report the samples of all these processes. Those of the earlier session would be drawn with its intervals,
-    /// be thinned with its salt, and lose their frees as soon as a new session empties the table. So the earlier session ends before
-    /// the probes are attached, and a new one begins after that.
+    /// Probes in the file report the samples of all these processes. Samples of the earlier session would be drawn with
+    /// its intervals, be thinned with its salt, and lose their frees as soon as a new session empties the table. So the
+    /// earlier session ends before the probes are attached, and a new one begins after that.
     pub(super) fn end_session(&mut self, id: ImageId, mapped: Box<Mapped>, is_shared: bool) {
         self.send(Request::EndSession { id, mapped, is_shared });
     }
@@ -268,8 +268,8 @@ impl Worker {
         equal.unwrap_or_else(|| Arc::clone(self.last_adopted.insert(Arc::new(adopted))))
     }
 
-    /// Restores the code of the processes that jump to a stub: that of `pid` at `base`, and the same `stub` of other processes.
-    /// `stops`: stops of `pid`.
+    /// Restores the code of the processes that jump to a stub: the stub of `pid` at `base`, and the same `stub` of
+    /// other processes. `stops`: stops of `pid`.
     fn end_session(
         &mut self,
         pid: Pid,
@@ -333,7 +333,8 @@ impl Worker {
     }
 
     /// Returns the processes with a stub. The first search reads the memory maps of all processes, which takes a second for some
-    /// thousands. A later one reads those of the processes that have started since: a stub gets into other processes by forks.
+    /// thousands. A later search reads the memory maps of processes that have started since: a stub gets into other
+    /// processes by forks.
     fn processes_with(&mut self, stub: PatchedStub) -> Vec<Pid> {
         let known = self.found.take().filter(|found| found.at.elapsed() < KNOWN_FOR);
         let new = || FoundStubs { at: Instant::now(), processes: BTreeSet::new(), stubs: Vec::new() };

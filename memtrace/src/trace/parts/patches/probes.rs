@@ -22,7 +22,8 @@ pub(super) fn attach(mapped: &Mapped, path: &Path, id: ImageId, context: &mut Co
     let Mapped { summary, attached, .. } = mapped;
     let allocator = context.tracker.allocators.id_of_samples(&summary.object, &summary.kinds);
     let sites = sites_of_stub(&attached.header, allocator).ok_or(PatchRefusal::OtherVersion)?;
-    // If children are traced, those of the process have the same file, so that their samples are reported from the fork on.
+    // If children are traced, the children of the process have the same file, so that their samples are reported from
+    // the fork on.
     let scope = context.targets.scope(id.pid);
     match context.kernel.attach_sampled(&mut context.probes, scope, path, &sites) {
         Ok(true) => require_all(path, scope, context),

@@ -23,8 +23,8 @@ const LEAST: f64 = 10.0;
 /// Largest change of a shift in a second.
 const MOST_CHANGE: u8 = 2;
 
-/// Factor by which an interval may differ from the best range before it is changed. Otherwise, a steady process would change
-/// its interval each second.
+/// Tolerated factor between an interval and the best range. Without it, a steady process would change its interval each
+/// second.
 const TOLERATED: f64 = 1.2;
 
 /// Processor time of a sample with its stack, in seconds (`cargo run -p bench -- sampled`).

@@ -1,4 +1,4 @@
-//! States of the images of a run in which processes are patched.
+//! States of the images of a run that patches processes.
 
 use super::coverage::Source;
 

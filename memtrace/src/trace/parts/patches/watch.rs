@@ -48,8 +48,8 @@ const CHECK_IDLE: Duration = Duration::from_secs(60);
 /// leaves before.
 const LOST: u32 = 3;
 
-/// Part of the allocated bytes that may be allocated between the end of the trace and the stop in which the code is restored. A
-/// larger part does not belong to the trace.
+/// Part of the allocated bytes that may be allocated between the end of the trace and the stop that restores the code.
+/// A larger part does not belong to the trace.
 const LATE_ONE_IN: u64 = 100;
 
 /// Largest counter of a process that is believed. The process can write any number.
@@ -62,12 +62,12 @@ pub(super) const MOST_LOST: u64 = SLOTS;
 /// File of a stub. Forked children have the same one, and the same probes in it.
 #[derive(Debug)]
 pub(super) struct StubFile {
-    /// Path of the open descriptor, by which its probes are known.
+    /// Path of the open descriptor. Its probes are attached with this path.
     pub(super) path: PathBuf,
     /// `None` if it is not known.
     pub(super) inode: Option<Inode>,
-    /// The descriptor stays open, so that no other file gets its path. It has the lock of the file, by which other memtraces know that
-    /// this one samples the processes.
+    /// The descriptor stays open, so that no other file gets its path. It holds the lock of the file, which shows other
+    /// memtraces that this one samples the processes.
     _descriptor: OwnedFd,
 }
 
@@ -276,7 +276,7 @@ impl Watched {
         self.lost >= LOST
     }
 
-    /// Records that the last reading was that of the end of the trace.
+    /// Records that the last reading was made at the end of the trace.
     pub(super) const fn set_trace_end(&mut self) {
         self.drawn_at_end = Some(self.counts.values.drawn);
     }
@@ -307,7 +307,7 @@ impl Watched {
         let level = values.level.min(MAX_THINNING);
         if level > self.level {
             let levels = level - self.level;
-            // The samples that stay are those of an interval that is twice as long for each level.
+            // The remaining samples equal samples with an interval that is twice as long for each level.
             self.largest = self.largest.max(Bytes(self.interval().0.saturating_mul(1 << levels)));
             self.least = rate::raised(self.interval_base, self.shift, levels);
             self.level = level;
@@ -329,7 +329,7 @@ impl Watched {
         }
         let drawn = growth(before.values.drawn, values.drawn) as f64 / seconds;
         let samples = growth(before.values.samples, values.samples) as f64 / seconds;
-        // Later, a few samples in a second say less than those of several seconds.
+        // Later, the few samples of one second say less than the samples of several seconds.
         let weight = if self.is_settled(now) { 0.5 } else { 1.0 };
         self.bytes_per_second += weight * (drawn - self.bytes_per_second);
         self.samples_per_second = samples;
@@ -391,8 +391,8 @@ impl Watched {
         sites::state(self.id.pid, self.session.base, &self.sites).ok()
     }
 
-    /// Returns the facts for the report. `stops`: stops in which the code was restored; `None` if the process has ended. `is_read`:
-    /// true if the last reading was after these stops. Without it, the allocated bytes are not known.
+    /// Returns the facts for the report. `stops`: stops that restored the code; `None` if the process has ended.
+    /// `is_read`: true if the last reading was after these stops. Without it, the allocated bytes are not known.
     pub(super) fn finish(self, stops: Option<&Stops>, is_read: bool) -> PatchedProcess {
         let Self { id, comm, summary, inherited, counts: Counts { values, .. }, level, .. } = &self;
         let countdowns = stops.map(|stops| stops.countdowns.as_slice());

@@ -26,7 +26,7 @@ const HITS_EVERY: Duration = Duration::from_millis(20);
 /// Number of hits of a sample: at its allocation, and at its free.
 const HITS_OF_SAMPLE: f64 = 2.0;
 
-/// Factor by which the hits may exceed those of the samples, and number of hits that is never too large.
+/// Maximum ratio of all hits to the hits of the samples, and number of hits that is never too large.
 const MOST_HITS: f64 = 4.0;
 const FEW_HITS: f64 = 50.0;
 
@@ -42,7 +42,7 @@ const READ_ONE_IN: usize = 20;
 /// Maximum number of processes whose code is compared in a tick.
 const MOST_CHECKED: usize = 32;
 
-/// Number of control pages that stay open. Those of other processes are opened for each reading.
+/// Number of control pages that stay open. The control pages of other processes are opened for each reading.
 const MAX_OPEN_PAGES: usize = 512;
 
 /// A process whose code must be restored, because it was damaged, or because the process takes samples itself.
@@ -296,7 +296,8 @@ impl WatchList {
         lost.drain(..).filter(|&id| is_running(id) && has_changed(id)).map(|id| id.pid).collect()
     }
 
-    /// Compares the code of the processes with the jumps, that of each process once in some seconds. Returns notes about changes.
+    /// Compares the code of the processes with the jumps: each process once in some seconds. Returns notes about
+    /// changes.
     pub(super) fn check_code(&mut self) -> Vec<String> {
         let now = Instant::now();
         let Self { processes, damaged, checks, .. } = self;
