@@ -171,7 +171,7 @@ pub(super) fn set_signal_mask(tid: ThreadId, mut mask: u64) -> io::Result<()> {
 /// Reads the state of the processor besides the general registers, in the layout of XSAVE. Returns its length.
 pub(super) fn extended_state(tid: ThreadId, state: &mut [u8]) -> io::Result<usize> {
     let mut range = libc::iovec { iov_base: state.as_mut_ptr().cast(), iov_len: state.len() };
-    // SAFETY: the range is that of `state`; the kernel writes at most its length, and the length that it has written.
+    // SAFETY: the range belongs to `state`; the kernel writes at most its length, and the length that it has written.
     unsafe { call(libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, (&raw mut range).cast()) }?;
     Ok(range.iov_len)
 }
@@ -180,7 +180,7 @@ pub(super) fn extended_state(tid: ThreadId, state: &mut [u8]) -> io::Result<usiz
 pub(super) fn call_stop(tid: ThreadId) -> io::Result<CallStop> {
     // `ptrace_syscall_info`: kind in the first byte, number of the call in the fourth word.
     let mut info = [0_u64; 11];
-    // SAFETY: the kernel writes at most the given size, which is that of `info`.
+    // SAFETY: the kernel writes at most the given size, which is the size of `info`.
     unsafe { call(libc::PTRACE_GET_SYSCALL_INFO, tid, size_of_val(&info), (&raw mut info).cast()) }?;
     let [kind, _, _, number, ..] = info;
     Ok(match kind.to_le_bytes()[0] {
@@ -195,7 +195,7 @@ pub(super) fn rseq_address(tid: ThreadId) -> io::Result<u64> {
     // `ptrace_rseq_configuration`: the first word is the address.
     let mut configuration = [0_u64; 3];
     let (size, data) = (size_of_val(&configuration), (&raw mut configuration).cast());
-    // SAFETY: the kernel writes at most the given size, which is that of `configuration`.
+    // SAFETY: the kernel writes at most the given size, which is the size of `configuration`.
     match unsafe { call(libc::PTRACE_GET_RSEQ_CONFIGURATION, tid, size, data) } {
         Ok(_) => Ok(configuration[0]),
         Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(0),
@@ -208,7 +208,7 @@ pub(super) fn dispatches_calls(tid: ThreadId) -> io::Result<bool> {
     // `ptrace_sud_config`: the first word is the mode, 0 for off.
     let mut configuration = [0_u64; 4];
     let (size, data) = (size_of_val(&configuration), (&raw mut configuration).cast());
-    // SAFETY: the kernel writes at most the given size, which is that of `configuration`.
+    // SAFETY: the kernel writes at most the given size, which is the size of `configuration`.
     match unsafe { call(libc::PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG, tid, size, data) } {
         Ok(_) => Ok(configuration[0] != 0),
         // Linux before 6.4 has no such request.

@@ -178,14 +178,14 @@ extern "C" fn on_tick(_: libc::c_int) {
     }
     // SAFETY: the call has no preconditions.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: the pointer is that of this thread's error number.
+    // SAFETY: the pointer leads to this thread's error number.
     let before = unsafe { *errno };
     for _ in 0..MAX_THREADS {
         if !take_change() {
             break;
         }
     }
-    // SAFETY: the pointer is that of this thread's error number.
+    // SAFETY: the pointer leads to this thread's error number.
     unsafe { *errno = before };
 }
 
