@@ -58,7 +58,7 @@ pub fn refuse_new_privileges() -> io::Result<()> {
     Ok(set_no_new_privs(true)?)
 }
 
-/// Forbids other processes of the user to read the memory of this process, and core dumps.
+/// Forbids core dumps, and reads of the memory of this process by other processes of the user.
 ///
 /// # Errors
 ///

@@ -71,8 +71,8 @@ pub(super) struct Trend {
 
 impl Trend {
     /// Returns the trend of live bytes with these changes; `None` if the changes are unknown or all 0. `usage`: totals of the
-    /// stack or site. The changes have the error of its live bytes: they add up to them, except for sampled blocks from before
-    /// the trace, which are no change.
+    /// stack or site. The changes have the error of the live bytes of this stack or site, because they add up to these
+    /// bytes. Sampled blocks from before the trace are an exception: they are live, but not a change.
     pub(super) fn of(profile: &Profile, changes: &LiveChanges, usage: &Quantities) -> Option<Self> {
         let uncertainty = SampledPart::of_stack(usage).uncertainty(profile, Quantity::LiveBytes);
         let error = uncertainty.map_or(0, |uncertainty| uncertainty.margin().half_width());

@@ -216,7 +216,7 @@ fn range(vma: &Vma) -> VmaRange {
 #[inline(always)]
 pub fn exec_pages() -> Option<u32> {
     match field!(vma.task_mm) {
-        // The offset is not resolved: the object is verified before user space has written its settings.
+        // The offset is unknown when the object is verified before user space has written its settings.
         0 => read(read(kernel::current_task(), field!(vma.task_mm))?, field!(vma.mm_exec_vm)),
         task_mm => {
             let exec_vm = field!(vma.mm_exec_vm) as usize;

@@ -22,10 +22,10 @@ const NODE_MASK: u64 = 255;
 /// Mask of the lowest bits of the root, which say if it points to a node (`xa_is_node`, include/linux/xarray.h).
 const NODE_BITS: u64 = 3;
 
-/// Value of these bits if the root points to a node. Any other root is the entry for address 0.
+/// Value of [`NODE_BITS`] of a root that points to a node. Any other root is the entry for address 0.
 const NODE: u64 = 2;
 
-/// Largest root with the value [`NODE`] in these bits that does not point to a node.
+/// Largest root with the value [`NODE`] in [`NODE_BITS`] that does not point to a node.
 const LARGEST_VALUE: u64 = 4096;
 
 /// Position of the node's type in an entry that points to a node (`mte_node_type`, lib/maple_tree.c).

@@ -1,4 +1,4 @@
-//! Memory of several processes, read without tracing and within a time.
+//! Memory of several processes, read without tracing and within a time limit.
 //!
 //! The sizes come from `smaps_rollup`, so each process costs one walk of its page tables. The heaps of the largest
 //! processes are read too.

@@ -68,7 +68,8 @@ impl GoProfileMoments {
     }
 }
 
-/// Returns the facts that a history of `before` needs to have `now`. The facts about the processes in `before.older` remain.
+/// Returns the facts that change the moments of a history from `before` to `now`. Facts about the processes in
+/// `before.older` remain.
 pub fn of_changed_go_profiles(before: &GoProfileMoments, now: &GoProfileMoments) -> Vec<Fact> {
     let is_new = |(pid, at): &(&Pid, &Tick)| before.older.get(*pid) != Some(*at);
     let older = now.older.iter().filter(is_new);

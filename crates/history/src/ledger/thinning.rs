@@ -49,8 +49,8 @@ impl Thinning {
     }
 }
 
-/// Corrections of several blocks at once. Only their sum counts for water marks, because the amounts in between are of blocks
-/// at different levels.
+/// Corrections of several blocks at once. Only their sum counts for water marks, because the intermediate amounts mix
+/// blocks of different levels.
 #[derive(Debug, Default)]
 pub(super) struct Corrections {
     live: Amount,

@@ -98,8 +98,8 @@ impl HeapBase {
 pub(super) struct Rows {
     /// Threads with rows, by ID and start.
     counters: FxHashMap<ThreadKey, Counters>,
-    /// Threads without rows in the previous interval that can have a last row: threads that were missing because they
-    /// exited during the sampling.
+    /// Threads that were missing in the previous sampling because they exited during it. They have no rows in the
+    /// previous interval, but can still get a last row.
     missing: FxHashMap<ThreadKey, Counters>,
     /// Number of threads without rows at the previous sampling, and the sum of their counters.
     others: OtherThreads,

@@ -142,7 +142,7 @@ impl Probes {
         self.waiting().any(|waiting| waiting == (scope, path))
     }
 
-    /// Returns a sentence with the number of probes that have waited for memory; `None` if none has.
+    /// Returns a sentence with the number of probes that have waited for memory; `None` if no probe has waited.
     #[must_use]
     pub fn waiting_note(&self) -> Option<String> {
         self.waiting.note()

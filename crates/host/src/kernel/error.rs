@@ -135,8 +135,8 @@ impl KernelError {
             (Some(code), _) if REFUSED_INSTRUCTION.contains(&code) => {
                 Self::RefusedInstruction { action: action.to_owned() }
             }
-            // A breakpoint needs a copy of its page, which the memory cgroup of the target pays (`__replace_page`,
-            // kernel/events/uprobes.c).
+            // A breakpoint needs a copy of its page. The kernel charges the copy to the memory cgroup of the target
+            // (`__replace_page`, kernel/events/uprobes.c).
             (_, Self::OutOfMemory { action }) => Self::NoMemory { action },
             // On arm64, EOPNOTSUPP means that a 32-bit process maps the file (`arch_uprobe_analyze_insn`).
             (Some(libc::EOPNOTSUPP), Self::Unsupported { action, reason })

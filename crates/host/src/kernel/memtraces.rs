@@ -242,8 +242,9 @@ pub(super) fn can_trace(process: &Credentials) -> bool {
     is_privileged(process) && procfs::is_in_own_user_namespace(process.pid)
 }
 
-/// Returns true if process `pid`, which runs the executable `file` of a memtrace, belongs to memtrace: it can trace, or a process
-/// above it runs `file` too and can. `needs_parent`: true if the process itself must not be recognized by its capabilities.
+/// Returns true if process `pid`, which runs the executable `file` of a memtrace, belongs to memtrace: the process can
+/// trace, or an ancestor that runs `file` too can trace. `needs_parent`: true if the process itself must not be
+/// recognized by its capabilities.
 pub(super) fn is_of_memtrace(pid: Pid, file: (u64, u64), needs_parent: bool) -> bool {
     // The credentials of a process that has exited are not known.
     let Some(process) = procfs::credentials(pid) else { return !needs_parent };

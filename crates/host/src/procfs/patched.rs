@@ -71,7 +71,8 @@ impl PatchedStub {
         }
     }
 
-    /// Finds the stubs in all processes but those in `known`, and lets `known` be all processes. Skips processes that cannot be read.
+    /// Finds the stubs in all processes that are not in `known`, and replaces `known` by the set of all processes.
+    /// Skips processes that cannot be read.
     #[must_use]
     pub fn of_new_processes(known: &mut BTreeSet<Pid>) -> Vec<(Pid, Self)> {
         let all: BTreeSet<_> = pids().unwrap_or_default().into_iter().collect();
@@ -257,7 +258,8 @@ impl ControlPage {
         Ok(Self { pid, memory: Arc::new(open_memory_for_writing(pid)?), start: start_of_page(base)? })
     }
 
-    /// Opens, reads and closes the control page of the stub at `base`. One wait for another thread suffices for all of this.
+    /// Opens, reads and closes the control page of the stub at `base`. The caller waits only once for the thread that
+    /// does this.
     ///
     /// # Errors
     ///

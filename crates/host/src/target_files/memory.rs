@@ -25,8 +25,8 @@ struct Reader {
     socket: OwnedFd,
 }
 
-/// Reads at most `length` bytes from `address` on; `None` if none can be read. `owner` returns the owner of pages
-/// that do not arrive.
+/// Reads at most `length` bytes from `address` on; `None` if none can be read. `owner` returns the owner that is
+/// charged for the wait if pages do not arrive.
 pub(super) fn read(pid: Pid, address: AbsAddr, length: usize, owner: impl FnOnce() -> Owner) -> Option<Vec<u8>> {
     let range = MemoryRange { address: address.0, length: u32::try_from(length.min(MAX_MEMORY)).ok()? };
     if !client::is_enabled() {

@@ -4,8 +4,8 @@ use std::mem::size_of;
 
 use super::error::Error;
 
-/// Mark of a common entry in `.eh_frame` (LSB Core 5.0, 10.6.1). A description has the position of its common entry in this
-/// place.
+/// Mark of a common entry in `.eh_frame` (LSB Core 5.0, 10.6.1). A frame description has the position of its common
+/// entry in this field.
 pub(super) const EH_FRAME_COMMON: u32 = 0;
 /// Mark of a common entry in `.debug_frame` (DWARF 5, section 7.24).
 pub(super) const DEBUG_FRAME_COMMON: u32 = u32::MAX;

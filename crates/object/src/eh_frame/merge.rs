@@ -13,7 +13,7 @@ const MIN_GAP: u32 = 16;
 /// Index of [`Rule::default`]: no information.
 pub(super) const NOTHING: u32 = 0;
 
-/// Code with a rule that holds where there is no call frame information. Offsets are relative to the table's origin.
+/// Code with a rule for the addresses without call frame information. Offsets are relative to the table's origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FilledCode {
     pub(super) begin: u32,

@@ -28,8 +28,9 @@ pub(super) struct Counts {
 pub(super) enum CycleSum {
     /// The published profile.
     Published,
-    /// The published profile, and the cycle with this number. The runtime publishes the cycle of the current number at the end of
-    /// a collection, bucket by bucket, and sets its numbers to 0. So the sum does not change meanwhile.
+    /// The published profile, and the cycle with this number. At the end of a collection, the runtime adds the numbers
+    /// of this cycle to the published profile, bucket by bucket, and sets them to 0. So the sum does not change during
+    /// this work.
     PublishedWith(u32),
     /// All cycles. Before the second collection has ended, nothing is published.
     All,

@@ -14,7 +14,8 @@ const MAX_CODE: u64 = 1 << 16;
 pub(super) struct CodeReferences(Vec<Instruction>);
 
 impl CodeReferences {
-    /// Decodes the function at these addresses. Other machines than x86-64, and addresses without code, have no instructions.
+    /// Decodes the function at these addresses. The result has no instructions if the machine is not x86-64, or if
+    /// there is no code at the addresses.
     pub(super) fn of(elf: &Elf<impl Source>, function: &Range<u64>) -> Self {
         let end = function.end.min(function.start.saturating_add(MAX_CODE));
         if elf.machine() != Machine::X86_64 || end <= function.start {

@@ -72,7 +72,8 @@ impl FunctionTable {
         }
     }
 
-    /// As [`Self::find`], for a header that was found. Returns `None` if the address of the code is not known.
+    /// Same as [`Self::find`], for a header that is already known. Returns `None` if the address of the code is not
+    /// known.
     pub(super) fn with_header(
         elf: &Elf<impl Source>,
         header: &TableHeader,

@@ -5,7 +5,7 @@
 //! structures of the variable, so it proves the layout. Programs made by Go 1.19, 1.21 to 1.24, 1.26 and 1.27 have 16 such calls
 //! in 6 functions.
 //!
-//! `runtime.readmemstats_m` (runtime/mstats.go) computes `runtime.MemStats` of the same words.
+//! `runtime.readmemstats_m` (runtime/mstats.go) computes `runtime.MemStats` from the same words.
 
 mod functions;
 mod layout;

@@ -348,7 +348,8 @@ fn write_take(out: &mut Assembler, filter_remove: Label) -> Label {
     take
 }
 
-/// Loads the count of the filter for the address in rsi into rax. The index is in rsi and the filter in rdx then.
+/// Loads the count of the filter for the address in rsi into rax. Afterwards, rsi has the index of the count, and rdx
+/// the address of the filter.
 fn load_count(out: &mut Assembler) -> Operand {
     let count = Operand::Indexed { base: Rdx, index: Rsi, scale: 0, offset: 0 };
     out.shift(Shift::Right, 4, Rsi);

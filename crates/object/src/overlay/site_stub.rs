@@ -2,12 +2,12 @@
 //!
 //! The hot path changes only scratch registers and flags that are dead at the site. It leads to the cold path if the countdown is
 //! too small for the size, or if the freed block may be a sampled one. The cold path saves all registers that a called function may
-//! change. Then it either restores them and goes on in the hot path, or calls the function once more and returns its result to the
-//! caller in the place of the interrupted call. The frame of the interrupted call is dropped then.
+//! change. Then there are two ways. It restores the registers and continues in the hot path. Or it drops the frame of
+//! the interrupted call, calls the function again, and returns the result to the caller.
 //!
 //! The cold path must not use the red zone: a function without calls keeps data there. After the call of the function,
-//! it returns with all registers as the function has left them: compilers know for functions of the same object which
-//! registers they keep.
+//! it returns with all registers as the function has left them: a compiler knows which registers a function of the same
+//! object keeps, and callers there rely on it.
 
 use super::assembler::Reg::{R8, R9, R10, R11, Rax, Rcx, Rdi, Rdx, Rsi, Rsp};
 use super::assembler::{Assembler, Condition, Label, Op, Operand, Reg, Shift};

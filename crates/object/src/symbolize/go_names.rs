@@ -1,7 +1,8 @@
 //! Names of functions of Go programs, from Go's table of functions.
 //!
 //! The table is part of the program, so that stripping does not remove it. It has the same names, source lines and inlined calls as
-//! the debug information, and as the program's own profiles. A look-up takes a small part of the time and the memory.
+//! the debug information, and as the program's own profiles. A look-up takes a small part of the time and the memory
+//! that debug information needs.
 
 use std::ffi::OsString;
 use std::fs::File;

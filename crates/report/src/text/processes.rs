@@ -152,7 +152,7 @@ fn columns(rows: &[Row], view: MetricView<'_>) -> Vec<Column> {
             columns.push(Column::numbers(free, rows.iter().map(freed)).with_importance(5));
         }
     }
-    // Rates have the relative errors of the allocated amounts, so they have no columns if these have errors.
+    // A rate has the relative error of the allocated amount, so rates have no columns if the amounts have errors.
     if layout == ClassColumns::Amounts && !is_sampled {
         let blocks = |row: &Row| number::compact_rate(row.sums.blocks_a_second);
         columns.push(Column::numbers(rate, rows.iter().map(blocks)).with_importance(2));

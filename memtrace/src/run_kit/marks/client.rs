@@ -16,7 +16,8 @@ use super::socket::{EXTENSION, directory};
 /// Time limit for an answer. It exceeds the server's time limit of 30 s for storing a mark.
 const ANSWER: Duration = Duration::from_secs(40);
 
-/// Time limit for the greeting. If no trace of the service answers in time, the others have until [`ANSWER`].
+/// Time limit for the greetings. If no trace of the service has sent one by then, the silent sockets get another
+/// [`ANSWER`].
 const GREETING: Duration = Duration::from_secs(2);
 
 /// Maximum number of traces that are asked at once.

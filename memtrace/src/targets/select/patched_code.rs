@@ -33,8 +33,8 @@ pub(crate) struct PatchedCode {
     is_cut: bool,
 }
 
-/// Changed instruction. It is compared by its bytes and not by the file: a file system can state other numbers for a file than
-/// for its mapping.
+/// Changed instruction. Its bytes identify it, not its file: a file system can state other numbers for a file than for
+/// its mapping.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PatchedSite {
     /// Offset of the instruction in its file.
@@ -67,8 +67,8 @@ impl PatchedCode {
         Self::of(pids)
     }
 
-    /// Finds the changed code of the processes with these images, which must be all processes. Only those that have mapped as much
-    /// code as a stub are read: reading the mappings of 5,000 processes takes a second.
+    /// Finds the changed code of the processes with these images. `images` must have all processes. Reads only
+    /// processes with a mapping of the size of a stub's code: reading the mappings of 5,000 processes takes a second.
     pub(crate) fn of_images(images: &BTreeMap<ImageId, ProcessImage>) -> Self {
         Self::of(with_code_of_a_stub(images))
     }

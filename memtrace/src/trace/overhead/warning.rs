@@ -35,7 +35,8 @@ const PATCHED_CALL: f64 = 1.2e-9;
 pub(in crate::trace) struct CostOptions {
     /// Minimum size of a traced allocation.
     pub(in crate::trace) min_size: Bytes,
-    /// True if code of the target may be changed, so that samples are taken above the limit of the user.
+    /// True if memtrace may change code of the target: it then takes samples if the overhead exceeds the limit of the
+    /// user.
     pub(in crate::trace) allows_patching: bool,
 }
 

@@ -162,7 +162,8 @@ impl RunSamplers {
             if image.ended.is_some() || known.is_some_and(|known| known.is_done) || !context.tracker.is_traced(id.pid) {
                 continue;
             }
-            // A process that starts has not mapped its allocator yet, which decides whether its samples are used.
+            // A process that starts has not mapped its allocator yet, and the allocator decides whether samples of the
+            // process are used.
             let is_done = self.uses_samplers || ran_before || known.is_some();
             self.examined.insert(id, Examined { mappings, is_done });
             if is_done {

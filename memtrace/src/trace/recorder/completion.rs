@@ -113,8 +113,8 @@ impl Recorder {
         live_changes(&self.book, &self.stacks, classes, snapshots, window, is_late)
     }
 
-    /// Returns the history so far, to view it; `None` if it cannot be read. `recording`: place for an opened recording,
-    /// which is used if the history is in a file.
+    /// Returns the history so far for a view; `None` if the history cannot be read. `recording`: receives the opened
+    /// recording if the history is in a file.
     pub(in crate::trace) fn view<'a>(&'a mut self, recording: &'a mut Option<Recording>) -> Option<&'a mut dyn Book> {
         self.book.view(recording)
     }

@@ -45,8 +45,8 @@ pub(in crate::patcher) fn refusals(pid: Pid, looks_for_libc: bool, own: u32) -> 
     refusals
 }
 
-/// Examines whether the memory of the process can be opened, and the stubs that it has. Opening the memory needs the same
-/// permission as ptrace(2).
+/// Examines whether the memory of the process can be opened, and the stubs of the process. Opening the memory needs the
+/// same permission as ptrace(2).
 fn of_access(pid: Pid, own: u32) -> Vec<PatchRefusal> {
     let memory = match procfs::open_memory_for_writing(pid) {
         Ok(memory) => memory,
@@ -122,7 +122,8 @@ fn of_program(pid: Pid) -> Option<PatchRefusal> {
     }
 }
 
-/// Examines whether the patcher can read the filters of the process. What they permit, is only known when the process has stopped.
+/// Examines whether the patcher can read the filters of the process. Only a stop of the process shows what the filters
+/// permit.
 fn of_seccomp(status: &TaskStatus) -> Option<PatchRefusal> {
     match status.seccomp {
         seccomp::NONE => None,

@@ -1,9 +1,8 @@
 //! Points at which a test kills the patcher or memtrace. A normal build has none.
 //!
 //! In a build with the feature `fault-points`, the patcher reads two environment variables, which memtrace passes on.
-//! `MEMTRACE_FAULT_POINT=NAME` or `NAME:N` names a [`FaultPoint`], and how often it is reached
-//! until the kill.
-//! `MEMTRACE_FAULT_TARGET=memtrace` kills the parent of the patcher instead.
+//! `MEMTRACE_FAULT_POINT=NAME` or `NAME:N` names a [`FaultPoint`]. The process is killed when it reaches the point for
+//! the `N`th time, by default the first. `MEMTRACE_FAULT_TARGET=memtrace` kills the parent of the patcher instead.
 
 /// Step of the work on a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +73,7 @@ pub(super) mod armed {
 
     struct Armed {
         name: String,
-        /// Number of times that the point is reached up to the kill.
+        /// Number of times that the point must still be reached until the kill.
         left: u32,
         kills_parent: bool,
     }

@@ -21,7 +21,7 @@ pub(super) const NO_CALL: u64 = u64::MAX;
 /// `__NR_io_pgetevents` (arch/x86/entry/syscalls/syscall_64.tbl).
 const IO_PGETEVENTS: i64 = 333;
 
-/// Calls that return `EINTR` after a stop, and that have had no effect then.
+/// Calls that return `EINTR` after a stop. A call that returns it has had no effect.
 const NOT_RESTARTED: [i64; 21] = [
     libc::SYS_accept,
     libc::SYS_accept4,
@@ -30,9 +30,11 @@ const NOT_RESTARTED: [i64; 21] = [
     libc::SYS_epoll_wait,
     libc::SYS_io_getevents,
     IO_PGETEVENTS,
-    // It returns the number of submitted requests unless there was none (`io_uring_enter`, io_uring/io_uring.c).
+    // Returns `EINTR` only if it has submitted no requests; otherwise it returns their number (`io_uring_enter`,
+    // io_uring/io_uring.c).
     libc::SYS_io_uring_enter,
-    // Reads and writes of sockets with a timeout, as by recvfrom and sendto (`sock_intr_errno`, include/net/sock.h).
+    // Reads and writes of sockets with a timeout, as recvfrom and sendto do them (`sock_intr_errno`,
+    // include/net/sock.h).
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_recvfrom,

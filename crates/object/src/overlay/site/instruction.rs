@@ -247,7 +247,7 @@ impl Instruction {
         u32::try_from(bytes.cast_signed()).ok().filter(|bytes| *bytes > 0)
     }
 
-    /// Returns the operand that is relative to the address after the instruction, if there is one of 32 bits.
+    /// Returns the 32-bit operand that is relative to the address after the instruction, if there is one.
     pub(super) fn relative(&self) -> Option<Relative> {
         let at = match self.bytes[..] {
             [0x0f, 0x80..=0x8f, _, _, _, _] => 2,

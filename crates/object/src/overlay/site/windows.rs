@@ -8,7 +8,8 @@ use crate::eh_frame::LandingPads;
 use crate::elf::{Elf, ElfError, Sections, Source, dynamic_symbols, function_starts, relocations, symbol_table};
 use crate::probe_site::{Window, window};
 
-/// Maximum number of byte sequences that may be jumps into a function and are examined. More are a refusal.
+/// Maximum number of byte sequences that are examined because they may be jumps into a function. A function with more
+/// is refused.
 const MAX_SUSPECTS: usize = 8;
 
 /// Windows of a function, one for each candidate site: the addresses after the entry up to the end of the site. Only the path

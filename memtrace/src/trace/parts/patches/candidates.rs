@@ -1,4 +1,4 @@
-//! Processes that may be patched later: those that have not allocated enough yet, and those that cannot be patched now.
+//! Processes that may be patched later, because they have not allocated enough yet, or cannot be patched now.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,22 +8,22 @@ use memtrace_model::{Bytes, ImageId, PageFaults, Pid};
 
 use crate::trace::parts::rechecks::Rechecks;
 
-/// Age at which a process is examined. Most processes of a build are shorter, and are not worth a stop.
+/// Age at which a process is examined. Most processes of a build do not reach it, and are not worth a stop.
 pub(super) const LEAST_AGE: Duration = Duration::from_secs(1);
 
 /// Minor faults a second of a process that allocates.
 const FAULTS_PER_SECOND: f64 = 256.0;
 
-/// Growth of the RSS of such a process, in bytes a second. Huge pages have few faults.
+/// Growth of the RSS of a process that allocates, in bytes a second. Huge pages have few faults.
 const GROWTH_PER_SECOND: f64 = (1 << 20) as f64;
 
 /// Anonymous memory of a process that is sampled even if it allocates little now.
 const LEAST_ANONYMOUS: Bytes = Bytes(64 << 20);
 
-/// Interval of the measurements of a process that allocates nothing. It doubles up to this.
+/// Longest interval of the measurements of a process that allocates nothing. The interval doubles up to this time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(32);
 
-/// Number of faults in a period up to which a process allocates nothing.
+/// Maximum number of faults in a period of a process that counts as allocating nothing.
 const IDLE_FAULTS: u64 = 16;
 
 /// Maximum number of processes that are examined in a tick.

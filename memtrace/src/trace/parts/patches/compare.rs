@@ -3,7 +3,7 @@
 
 use memtrace_model::{Bytes, Pid, Quantities, Quantity, Variance};
 
-/// Number of samples from which on their estimate is compared with the allocated bytes.
+/// Minimum number of samples for a comparison of their estimate with the allocated bytes.
 const LEAST_SAMPLES: u64 = 100;
 
 /// Permitted difference of the estimate: in standard deviations, and as a part of the allocated bytes. The allocated
@@ -11,7 +11,7 @@ const LEAST_SAMPLES: u64 = 100;
 const DEVIATIONS: u64 = 5;
 const ONE_IN: u64 = 10;
 
-/// Growth of the anonymous memory from which on it is compared with the live blocks.
+/// Minimum growth of the anonymous memory for a comparison with the live blocks.
 const LEAST_GROWTH: Bytes = Bytes(64 << 20);
 
 /// Standard deviations that are added to the live bytes, and maximum ratio of the growth to this sum.

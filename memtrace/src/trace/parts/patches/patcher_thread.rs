@@ -347,8 +347,8 @@ impl Worker {
         found
     }
 
-    /// Calls `work` with the patcher. After a request without an answer, the next one gets a new patcher: the old one still works
-    /// for its process, and then ends.
+    /// Calls `work` with the patcher. After a request without an answer, the next request gets a new patcher: the old
+    /// patcher finishes the work on its process, and then ends.
     fn with_patcher<T>(
         &mut self,
         work: impl FnOnce(&mut Patcher) -> Result<T, PatchRefusal>,

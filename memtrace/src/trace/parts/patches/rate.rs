@@ -67,10 +67,11 @@ pub(super) fn shifts(processes: &[Usage], total: u64, base: Bytes) -> Vec<u8> {
     processes.iter().map(|usage| next(usage, rate(usage) / share(rate(usage)), base)).collect()
 }
 
-/// Returns the next shift of a process. `wanted`: interval with which it would take its share of the samples.
+/// Returns the next shift of a process. `wanted`: interval that gives the process its share of the samples.
 fn next(usage: &Usage, wanted: f64, base: Bytes) -> u8 {
     let Usage { shift, least, is_settled, .. } = *usage;
-    // It would have less than a sample a second at the shortest interval, and far too many as soon as it allocates.
+    // At the shortest interval, the process takes less than a sample a second, and far too many as soon as it
+    // allocates.
     let is_idle = usage.bytes_per_second < base.0 as f64;
     let current = interval(base, shift).0 as f64;
     let most = fitting(base, MAX_INTERVAL as f64);

@@ -25,13 +25,14 @@ const UNTIL_SETTLED: Duration = Duration::from_millis(100);
 /// Time after the change at which the interval is settled.
 const SETTLING: Duration = Duration::from_secs(1);
 
-/// Interval of the readings of a process that takes samples, and the longest one of a process that takes none.
+/// Interval of the readings of a process that takes samples, and longest interval for a process that takes none.
 ///
-/// No estimate needs the readings. Each sample has the interval with which it was drawn and the level of its table, and the ledger
-/// has the salt before the first sample. A level rises in the insertion of a sample, which then has the new level, and the ledger
-/// thins the earlier samples when it gets this one. Until then, no address of the table is replaced, so each free of an earlier sample
-/// is still reported. If the record of the sample is lost, the loss is counted, and a later sample or reading has the level. The
-/// reading at the end finds the allocated bytes and the level of each process.
+/// No estimate needs the readings. Each sample has the interval of its draw and the level of its table, and the ledger
+/// has the salt before the first sample. A level rises when a sample is inserted. This sample has the new level, and
+/// the ledger thins the earlier samples when it receives the sample. Until then, no address of the table is replaced,
+/// so each free of an earlier sample is still reported. If the record of the sample is lost, the loss is counted, and a
+/// later sample or reading has the level. The reading at the end finds the allocated bytes and the level of each
+/// process.
 ///
 /// A late reading changes the interval late, which costs or saves samples, but not their weights. If many processes begin to allocate,
 /// the hits of their probes make the list read all processes (`WatchList::limit`). The rate of a process that has become idle halves
@@ -39,13 +40,13 @@ const SETTLING: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(1);
 const LONGEST_PERIOD: Duration = Duration::from_secs(16);
 
-/// Interval of the comparisons of the code of a process, and of a process that takes no samples. Damaged code that is called crashes
-/// the process at once, so that only a process without calls can be repaired later.
+/// Time between two comparisons of the code of a process: if it takes samples, and if it takes none. Damaged code
+/// crashes a process that calls it at once, so that only a process without calls can be repaired later.
 const CHECK: Duration = Duration::from_secs(10);
 const CHECK_IDLE: Duration = Duration::from_secs(60);
 
-/// Number of readings in a row that find the page of another session, from which on the page is lost. After an exec, the image
-/// leaves before.
+/// Number of successive readings that find the page of another session until the page counts as lost. After an exec,
+/// the image is removed earlier.
 const LOST: u32 = 3;
 
 /// Part of the allocated bytes that may be allocated between the end of the trace and the stop that restores the code.

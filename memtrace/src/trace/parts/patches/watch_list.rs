@@ -30,12 +30,13 @@ const HITS_OF_SAMPLE: f64 = 2.0;
 const MOST_HITS: f64 = 4.0;
 const FEW_HITS: f64 = 50.0;
 
-/// Because of too many hits, and for new processes, intervals are adapted for at most one part in this number of the time. Other
-/// probes can have the hits.
+/// Adapting intervals because of too many hits, or for new processes, takes at most one part in this number of the
+/// time. Other probes can cause the hits.
 const ADAPTED_ONE_IN: u32 = 50;
 
-/// Maximum number of processes that are read in a tick, as a least number and a part of all processes. So 5,000 busy processes are
-/// read within 2 s, and idle ones whose times meet are spread over the ticks.
+/// Maximum number of processes that are read in a tick: the larger one of a fixed number and a part of all processes.
+/// So 5,000 busy processes are read within 2 s, and idle processes that are due at the same time are spread over the
+/// ticks.
 const MOST_READ: usize = 64;
 const READ_ONE_IN: usize = 20;
 
