@@ -83,7 +83,8 @@ impl EndedImages {
         let images = self.assembly.take_complete(|image| {
             let has_ended = image.at < overdue || image.at < settled && !context.tracker.awaits_end(image.id);
             // The largest tick is reached after 52 days; from then on, ages are unknown.
-            now == Tick(u32::MAX) || has_ended && (image.at < stacks_overdue || context.tables.completes(image))
+            now == Tick(u32::MAX)
+                || has_ended && (image.at < stacks_overdue || context.tables.completes(image, SETTLED))
         });
         context.tracker.set_owners(images.iter().filter_map(|image| Some((image.id, image.owner?))).collect());
         if !images.is_empty() {

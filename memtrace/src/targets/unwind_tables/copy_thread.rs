@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memtrace_host::kernel::RingReader;
 use memtrace_host::kernel::stack_copies::{StackCopy, StackCopyReader};
@@ -35,6 +35,8 @@ pub(super) struct Shared {
     max_bytes: usize,
     /// Number of copies of running processes.
     count: AtomicUsize,
+    /// Start of the last read that emptied the ring buffer; `None` before the first one.
+    emptied: Mutex<Option<Instant>>,
     stopped: AtomicBool,
 }
 
@@ -66,6 +68,16 @@ impl CopyThread {
     pub(super) fn take_if(&self, is_wanted: impl FnMut(&mut StackCopy) -> bool) -> Vec<StackCopy> {
         let mut copies = self.shared.copies.lock().unwrap_or_else(PoisonError::into_inner);
         copies.extract_if(.., is_wanted).collect()
+    }
+
+    /// Returns true if `is_wanted` accepts a copy that was read, and that [`Self::take`] has not returned.
+    pub(super) fn has_any(&self, is_wanted: impl FnMut(&StackCopy) -> bool) -> bool {
+        self.shared.copies.lock().unwrap_or_else(PoisonError::into_inner).iter().any(is_wanted)
+    }
+
+    /// Returns true if all copies that are older than `age` were read.
+    pub(super) fn has_read(&self, age: Duration) -> bool {
+        self.shared.has_read(age)
     }
 
     /// Releases the memory of a finished copy.
@@ -118,12 +130,22 @@ impl Shared {
     }
 
     fn read_batch(&self, reader: &mut StackCopyReader) -> usize {
+        let begin = Instant::now();
         let mut copies = Vec::new();
         let read = reader.drain(BATCH, |copy| copies.push(copy));
         self.bytes.fetch_add(copies.iter().map(StackCopy::size).sum(), Ordering::Relaxed);
         self.count.fetch_add(copies.len(), Ordering::Relaxed);
         self.copies.lock().unwrap_or_else(PoisonError::into_inner).append(&mut copies);
+        if read < BATCH {
+            *self.emptied.lock().unwrap_or_else(PoisonError::into_inner) = Some(begin);
+        }
         read
+    }
+
+    /// Returns true if all copies that are older than `age` were read.
+    fn has_read(&self, age: Duration) -> bool {
+        let emptied = *self.emptied.lock().unwrap_or_else(PoisonError::into_inner);
+        emptied.is_some_and(|emptied| emptied.elapsed() < age)
     }
 }
 
@@ -139,4 +161,18 @@ fn wait(ring: RawFd, pause: Duration) {
     // SAFETY: one initialized pollfd is passed. Its descriptor lives as long as the reader. The ring buffer is read
     // after any outcome.
     let _ = unsafe { libc::poll(&raw mut ready, 1, pause.as_millis() as libc::c_int) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_before_the_last_complete_read_are_read() {
+        let shared = Shared::default();
+        assert!(!shared.has_read(Duration::MAX), "no read has emptied the ring");
+        *shared.emptied.lock().unwrap() = Some(Instant::now());
+        assert!(shared.has_read(Duration::from_secs(3600)));
+        assert!(!shared.has_read(Duration::ZERO), "a copy can have arrived since then");
+    }
 }

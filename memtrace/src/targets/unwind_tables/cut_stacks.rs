@@ -149,12 +149,21 @@ impl CutStacks {
         &self.finished
     }
 
-    /// Returns true if the frames of all stacks of an ended image are known. If the ledgers have forgotten IDs of
-    /// merged stacks, this cannot be checked; the result is then true if no copy of the process waits.
-    pub(super) fn completes(&self, image: &EndedImage) -> bool {
-        let mut copies = self.waiting.values().flatten().chain(&self.ready);
+    /// Returns true if no further frames of an ended image will be known: all are known, or its copies are finished.
+    /// The records of the other stacks were lost, or the ledgers have merged these stacks. `age`: time since the end of
+    /// the image, or less.
+    pub(super) fn completes(&self, image: &EndedImage, age: Duration) -> bool {
+        // If IDs of merged stacks were forgotten, the image does not wait for copies in the ring: their IDs can be among
+        // the forgotten ones.
         let has_forgotten = image.usage.iter().any(|(_, usage)| usage.has_forgotten);
-        self.finished.completes(image) || has_forgotten && copies.all(|copy| copy.pid() != image.id.pid)
+        let has_read_all = || has_forgotten || self.reader.has_read(age);
+        self.finished.completes(image) || has_read_all() && !self.has_copy_of(image.id.pid, image.at)
+    }
+
+    /// Returns true if a copy of `pid` that was taken until `end` was read and is not finished.
+    fn has_copy_of(&self, pid: Pid, end: Tick) -> bool {
+        let is_of_image = |copy: &StackCopy| is_of(copy, pid, end);
+        self.waiting.values().flatten().chain(&self.ready).any(is_of_image) || self.reader.has_any(is_of_image)
     }
 
     /// Replaces the IDs of copies in an ended image by the IDs of the finished stacks. Stacks that still wait for a table
@@ -169,7 +178,7 @@ impl CutStacks {
 
     /// Ends the walks of the copies of `pid` that were taken until `end`, at the frames found so far.
     fn cut(&mut self, pid: Pid, end: Tick) {
-        let is_of_image = |copy: &mut StackCopy| copy.pid() == pid && Tick::at(copy.taken) <= end;
+        let is_of_image = |copy: &mut StackCopy| is_of(copy, pid, end);
         let mut cut = self.reader.take_if(is_of_image);
         let lists = self.waiting.values_mut().chain([&mut self.ready]);
         cut.extend(lists.flat_map(|copies| copies.extract_if(.., is_of_image)));
@@ -187,6 +196,11 @@ impl CutStacks {
         }
         std::mem::take(&mut self.finished)
     }
+}
+
+/// Returns true if `copy` is a copy of `pid` that was taken until `end`.
+fn is_of(copy: &StackCopy, pid: Pid, end: Tick) -> bool {
+    copy.pid() == pid && Tick::at(copy.taken) <= end
 }
 
 /// Mappings of a process at the time of a copy.

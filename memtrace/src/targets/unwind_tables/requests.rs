@@ -160,9 +160,10 @@ impl UnwindTables {
         }
     }
 
-    /// Returns true if no stack of an image that has ended waits to be finished in user space.
-    pub(crate) fn completes(&self, image: &EndedImage) -> bool {
-        self.cut_stacks.as_ref().is_none_or(|stacks| stacks.completes(image))
+    /// Returns true if no stack of an image that has ended waits to be finished in user space. `age`: time since the end
+    /// of the image, or less.
+    pub(crate) fn completes(&self, image: &EndedImage, age: Duration) -> bool {
+        self.cut_stacks.as_ref().is_none_or(|stacks| stacks.completes(image, age))
     }
 
     /// Returns the stacks that were finished in user space so far.
