@@ -45,6 +45,8 @@ const STACKS_OVERDUE: Duration = Duration::from_secs(30);
 pub(super) struct EndedImages {
     parts: Receiver<(usize, Vec<EndedImage>)>,
     assembly: EndedParts,
+    /// Maximum of [`EndedParts::stack_count`]. Beyond it, images wait only for parts and for [`SETTLED`].
+    max_waiting: usize,
     processes: EndedProcesses,
     coverage: Coverage,
     /// Number of events without the frames of their stacks, by event class.
@@ -61,11 +63,18 @@ pub(super) fn channel() -> (EndedSink, Receiver<(usize, Vec<EndedImage>)>) {
 }
 
 impl EndedImages {
-    /// Returns an empty collection, which receives parts from `shards` shards.
-    pub(super) fn new(parts: Receiver<(usize, Vec<EndedImage>)>, shards: usize, settings: EndedSettings) -> Self {
+    /// Returns an empty collection, which receives parts from `shards` shards. `max_waiting`: maximum number of totals and
+    /// stacks of images that wait for missing data.
+    pub(super) fn new(
+        parts: Receiver<(usize, Vec<EndedImage>)>,
+        shards: usize,
+        max_waiting: usize,
+        settings: EndedSettings,
+    ) -> Self {
         Self {
             parts,
             assembly: EndedParts::new(shards),
+            max_waiting,
             processes: EndedProcesses::new(settings),
             coverage: Coverage::default(),
             frames_lost: BTreeMap::new(),
@@ -78,8 +87,8 @@ impl EndedImages {
     /// mmap events up to `now` must be applied.
     pub(super) fn complete(&mut self, now: Tick, context: &mut Context, parts: &mut Parts) {
         self.receive();
-        let (settled, overdue) = (earlier(now, SETTLED), earlier(now, OVERDUE));
-        let stacks_overdue = earlier(now, STACKS_OVERDUE);
+        let settled = earlier(now, SETTLED);
+        let [overdue, stacks_overdue] = [OVERDUE, STACKS_OVERDUE].map(|wait| earlier(now, self.limited(wait)));
         let images = self.assembly.take_complete(|image| {
             let has_ended = image.at < overdue || image.at < settled && !context.tracker.awaits_end(image.id);
             // The largest tick is reached after 52 days; from then on, ages are unknown.
@@ -102,6 +111,12 @@ impl EndedImages {
         if let Some(age) = context.recorder.as_mut().and_then(Recorder::take_deferral) {
             context.shards.defer_stacks(age);
         }
+    }
+
+    /// Returns the time to wait for data that is missing for up to `wait` after the end of an image: less if too many stacks
+    /// wait.
+    fn limited(&self, wait: Duration) -> Duration {
+        if self.assembly.stack_count() > self.max_waiting { SETTLED } else { wait }
     }
 
     /// Returns the objects in the stacks of the ended processes, each with one reference.
@@ -188,7 +203,8 @@ impl EndedImages {
         for id in context.shards.take_kept() {
             self.asked.remove(&id);
         }
-        let missing = self.assembly.incomplete(overdue).chain(context.tracker.ended_before(overdue));
+        let parts_overdue = earlier(now, self.limited(OVERDUE));
+        let missing = self.assembly.incomplete(parts_overdue).chain(context.tracker.ended_before(overdue));
         let missing: BTreeMap<_, _> = missing.map(|(id, end, at)| (id, (end, at))).collect();
         let mut new = Vec::new();
         for (id, (end, at)) in missing {

@@ -51,6 +51,9 @@ pub(super) struct EndedLimits {
     pub(super) stacks: usize,
     /// Maximum number of distinct call paths of ended images.
     pub(super) call_paths: usize,
+    /// Maximum number of totals and stacks of ended images that wait for missing data. Images that ended just now can exceed
+    /// it.
+    pub(super) waiting: usize,
 }
 
 /// Limits of the state of a recorder.
@@ -97,25 +100,29 @@ const RECORDER: u64 = 8;
 /// Divisor for a recorder of trends only.
 const RECORDER_OF_TRENDS: u64 = 48;
 
-/// Shares, in sixteenths, of the memory that [`PROGRAM`] and the divisors above leave.
-mod sixteenths {
-    pub(super) const LIVE_BLOCKS: u64 = 4;
-    pub(super) const STACKS: u64 = 4;
-    pub(super) const ENDED_STACKS: u64 = 1;
-    pub(super) const CALL_PATHS: u64 = 2;
-    pub(super) const REGISTRY: u64 = 3;
-    pub(super) const COPIES: u64 = 1;
-    pub(super) const MMAP_RINGS: u64 = 1;
+/// Shares, in parts of [`shares::ALL`], of the memory that [`PROGRAM`] and the divisors above leave.
+mod shares {
+    pub(super) const ALL: u64 = 32;
+    pub(super) const LIVE_BLOCKS: u64 = 8;
+    pub(super) const STACKS: u64 = 8;
+    pub(super) const ENDED_STACKS: u64 = 2;
+    pub(super) const WAITING_ENDED: u64 = 1;
+    pub(super) const CALL_PATHS: u64 = 4;
+    pub(super) const REGISTRY: u64 = 5;
+    pub(super) const COPIES: u64 = 2;
+    pub(super) const MMAP_RINGS: u64 = 2;
 }
 
-/// Shares, in sixteenths, of the memory of the registry, its object files, and the heap profiles that its processes keep.
-mod registry_sixteenths {
-    pub(super) const IMAGES: u64 = 4;
-    pub(super) const MAPPINGS: u64 = 4;
-    pub(super) const PROFILE_PROGRAMS: u64 = 2;
-    pub(super) const PROFILE_STACKS: u64 = 1;
-    pub(super) const THREAD_NAMES: u64 = 1;
-    pub(super) const FILES: u64 = 4;
+/// Shares, in parts of [`registry_shares::ALL`], of the memory of the registry, its object files, and the heap profiles that
+/// its processes keep.
+mod registry_shares {
+    pub(super) const ALL: u64 = 32;
+    pub(super) const IMAGES: u64 = 7;
+    pub(super) const MAPPINGS: u64 = 7;
+    pub(super) const PROFILE_PROGRAMS: u64 = 5;
+    pub(super) const PROFILE_STACKS: u64 = 3;
+    pub(super) const THREAD_NAMES: u64 = 2;
+    pub(super) const FILES: u64 = 8;
 }
 
 /// Shares, in ninths, of the memory of the recorder.
@@ -140,6 +147,8 @@ const RECORDED_STACK: u64 = 48;
 /// Memory of a stack of an ended image, in bytes. Its encoded totals take about ten bytes; with samples they take up to 64 bytes,
 /// and the stack counts as four. While call paths are removed, a temporary list contains the number of each path.
 const ENDED_STACK: u64 = 16;
+/// Memory of the totals or the frames of a stack in an ended image that waits, in bytes.
+const WAITING_ENDED: u64 = 384;
 /// Additional memory of a stack for its histograms, in bytes: two headers, and 8 bytes for each of 26 buckets. Most
 /// stacks have fewer than ten buckets.
 const HISTOGRAMS: u64 = 256;
@@ -210,7 +219,7 @@ impl MemoryPlan {
             mmap_ring: Bytes(mmap_events::LARGEST_RING as u64),
             live: config.tuning.max_live,
             stacks: 1 << 20,
-            ended: EndedLimits { stacks: 1 << 22, call_paths: 1 << 23 },
+            ended: EndedLimits { stacks: 1 << 22, call_paths: 1 << 23, waiting: 1 << 20 },
             registry: registry::Limits::default(),
             profile_programs: 1 << 16,
             profile_stacks: 1 << 20,
@@ -242,19 +251,19 @@ impl MemoryPlan {
         let taken = maps.memory().0 + tables + ring_size.0 * rings + of_recorder;
         // A recorder has its own names of generated code.
         let taken = taken + generated_names.0 * if recorder.is_some() { 2 } else { 1 };
-        let part = rest.checked_sub(taken)? / 16;
-        let mmap_ring = power_of_two(part * sixteenths::MMAP_RINGS / processors.max(1));
+        let part = rest.checked_sub(taken)? / shares::ALL;
+        let mmap_ring = power_of_two(part * shares::MMAP_RINGS / processors.max(1));
         let mmap_ring = mmap_ring.filter(|&ring| ring >= SMALLEST_MMAP_RING)?;
         let (stack, ended_stack) = stack_memory(full.has_histograms);
         let stack = stack + recorded_stack;
-        let entries = |sixteenths: u64, bytes: u64| part * sixteenths / bytes;
-        let state = |share: u64, bytes: u64| count(entries(sixteenths::REGISTRY, 16) * share / bytes);
+        let entries = |share: u64, bytes: u64| part * share / bytes;
+        let state = |share: u64, bytes: u64| count(entries(shares::REGISTRY, registry_shares::ALL) * share / bytes);
         let registry = registry::Limits {
-            images: full.registry.images.min(state(registry_sixteenths::IMAGES, IMAGE)),
-            mappings: full.registry.mappings.min(state(registry_sixteenths::MAPPINGS, MAPPING)),
-            thread_names: full.registry.thread_names.min(state(registry_sixteenths::THREAD_NAMES, THREAD_NAME)),
+            images: full.registry.images.min(state(registry_shares::IMAGES, IMAGE)),
+            mappings: full.registry.mappings.min(state(registry_shares::MAPPINGS, MAPPING)),
+            thread_names: full.registry.thread_names.min(state(registry_shares::THREAD_NAMES, THREAD_NAME)),
         };
-        let of_blocks = part * sixteenths::LIVE_BLOCKS;
+        let of_blocks = part * shares::LIVE_BLOCKS;
         let patched = full.patched.min(count(of_blocks / 2 / PATCHED_PROCESS));
         let of_blocks = of_blocks - patched as u64 * PATCHED_PROCESS;
         Some(Self {
@@ -263,18 +272,19 @@ impl MemoryPlan {
             ring_size,
             mmap_ring: full.mmap_ring.min(Bytes(mmap_ring)),
             live: full.live.min(of_blocks / BLOCK),
-            stacks: full.stacks.min(u32::try_from(entries(sixteenths::STACKS, stack) / rings).unwrap_or(u32::MAX)),
+            stacks: full.stacks.min(u32::try_from(entries(shares::STACKS, stack) / rings).unwrap_or(u32::MAX)),
             ended: EndedLimits {
-                stacks: full.ended.stacks.min(count(entries(sixteenths::ENDED_STACKS, ended_stack))),
-                call_paths: full.ended.call_paths.min(count(entries(sixteenths::CALL_PATHS, CALL_PATH))),
+                stacks: full.ended.stacks.min(count(entries(shares::ENDED_STACKS, ended_stack))),
+                call_paths: full.ended.call_paths.min(count(entries(shares::CALL_PATHS, CALL_PATH))),
+                waiting: full.ended.waiting.min(count(entries(shares::WAITING_ENDED, WAITING_ENDED))),
             },
             registry,
-            profile_programs: full.profile_programs.min(state(registry_sixteenths::PROFILE_PROGRAMS, PROFILE_PROGRAM)),
-            profile_stacks: full.profile_stacks.min(state(registry_sixteenths::PROFILE_STACKS, PROFILE_STACK)),
+            profile_programs: full.profile_programs.min(state(registry_shares::PROFILE_PROGRAMS, PROFILE_PROGRAM)),
+            profile_stacks: full.profile_stacks.min(state(registry_shares::PROFILE_STACKS, PROFILE_STACK)),
             patched,
-            files: full.files.min(state(registry_sixteenths::FILES, FILE)),
+            files: full.files.min(state(registry_shares::FILES, FILE)),
             unwinding: UnwindLimits {
-                copies: full.unwinding.copies.min(Bytes(entries(sixteenths::COPIES, 1))),
+                copies: full.unwinding.copies.min(Bytes(entries(shares::COPIES, 1))),
                 frame_data,
             },
             generated_names,
@@ -422,8 +432,8 @@ fn own_limit() -> Option<OwnLimit> {
 fn smallest(rings: u32, processors: u64, uses: MapUses) -> Bytes {
     let maps = MAPS * MapSizes::SMALLEST.with(uses).memory().0;
     let rings = RINGS * SMALLEST_RING * u64::from(rings.max(1));
-    // The shares of a recorded run leave 3/16 of the memory for the sixteenths.
-    let mmap_rings = (16 * 16 * SMALLEST_MMAP_RING * processors).div_ceil(3);
+    // The divisors of a recorded run leave 3/16 of the memory for the shares.
+    let mmap_rings = (16 * shares::ALL * SMALLEST_MMAP_RING * processors).div_ceil(3 * shares::MMAP_RINGS);
     Bytes((PROGRAM + maps.max(rings).max(mmap_rings).max(UNWIND_ROWS * ROWS)).next_multiple_of(1 << 20))
 }
 

@@ -9,6 +9,8 @@ use memtrace_model::{EndedImage, ImageEnd, ImageId, Tick};
 pub struct EndedParts {
     shards: usize,
     open: BTreeMap<ImageId, OpenImage>,
+    /// Sum of [`EndedImage::stack_count`] over the images.
+    stacks: usize,
 }
 
 /// An ended image, and the number of its parts that have arrived.
@@ -22,7 +24,7 @@ impl EndedParts {
     /// Creates an empty collection. `shards`: number of shards, and so of parts of each image.
     #[must_use]
     pub const fn new(shards: usize) -> Self {
-        Self { shards, open: BTreeMap::new() }
+        Self { shards, open: BTreeMap::new(), stacks: 0 }
     }
 
     /// Adds the parts that a shard has sent. Each shard sends exactly one part of each image.
@@ -30,10 +32,13 @@ impl EndedParts {
         for part in parts {
             match self.open.get_mut(&part.id) {
                 Some(open) => {
+                    self.stacks -= open.image.stack_count();
                     open.image.merge(part);
+                    self.stacks += open.image.stack_count();
                     open.parts += 1;
                 }
                 None => {
+                    self.stacks += part.stack_count();
                     self.open.insert(part.id, OpenImage { image: part, parts: 1 });
                 }
             }
@@ -44,7 +49,15 @@ impl EndedParts {
     pub fn take_complete(&mut self, mut is_ready: impl FnMut(&EndedImage) -> bool) -> Vec<EndedImage> {
         let shards = self.shards;
         let complete = self.open.extract_if(.., |_, open| open.parts >= shards && is_ready(&open.image));
-        complete.map(|(_, open)| open.image).collect()
+        let complete: Vec<_> = complete.map(|(_, open)| open.image).collect();
+        self.stacks -= complete.iter().map(EndedImage::stack_count).sum::<usize>();
+        complete
+    }
+
+    /// Returns the number of totals and stacks of the images, which take most of their memory.
+    #[must_use]
+    pub const fn stack_count(&self) -> usize {
+        self.stacks
     }
 
     /// Returns true if all parts of the image have arrived, and the image was not taken yet.
@@ -68,13 +81,16 @@ impl EndedParts {
     /// Removes and returns the remaining images, with the parts that have arrived.
     #[must_use]
     pub fn finish(&mut self) -> Vec<EndedImage> {
+        self.stacks = 0;
         std::mem::take(&mut self.open).into_values().map(|open| open.image).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use memtrace_model::{Amount, Bytes, EventClass, ImageUsage, Pid, Quantities, Quantity, Stacks, UnsentStacks};
+    use memtrace_model::{
+        Amount, Bytes, EventClass, ImageUsage, Pid, Quantities, Quantity, StackId, Stacks, UnsentStacks,
+    };
 
     use super::*;
 
@@ -119,6 +135,26 @@ mod tests {
         assert_eq!((complete[0].end, complete[0].at), (ImageEnd::OomKill, Tick(9)), "as in a merged snapshot");
         assert_eq!(parts.take_complete(|_| true), []);
         assert_eq!(parts.finish().iter().map(bytes).collect::<Vec<_>>(), [[300]]);
+    }
+
+    /// Returns a part with totals of these stacks.
+    fn with_stacks(pid: u32, stacks: &[u64]) -> EndedImage {
+        let mut part = part(pid, 0, ImageEnd::Exit, 1);
+        let by_stack = stacks.iter().map(|&stack| (StackId(stack).into(), Quantities::ZERO));
+        part.usage[0].1.by_stack = by_stack.collect();
+        part
+    }
+
+    #[test]
+    fn stacks_of_waiting_images_are_counted() {
+        let mut parts = EndedParts::new(2);
+        parts.add(vec![with_stacks(1, &[10, 11]), with_stacks(2, &[10])]);
+        assert_eq!(parts.stack_count(), 3);
+        parts.add(vec![with_stacks(1, &[11, 12, 13])]);
+        assert_eq!(parts.stack_count(), 5, "both shards have stack 11");
+        assert_eq!(parts.take_complete(|_| true).len(), 1);
+        assert_eq!(parts.stack_count(), 1);
+        assert_eq!((parts.finish().len(), parts.stack_count()), (1, 0));
     }
 
     #[test]

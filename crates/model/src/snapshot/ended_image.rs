@@ -80,6 +80,12 @@ impl EndedImage {
         }
     }
 
+    /// Returns the number of totals and of stacks with frames, which take most of the memory of an ended image.
+    pub fn stack_count(&self) -> usize {
+        let totals: usize = self.usage.iter().map(|(_, usage)| usage.by_stack.len()).sum();
+        totals + self.stacks.with_frames()
+    }
+
     /// Returns the totals of heap blocks, if there are any.
     pub fn heap(&self) -> Option<&ImageUsage> {
         self.usage.iter().find(|(class, _)| *class == EventClass::Heap).map(|(_, usage)| usage)

@@ -152,7 +152,7 @@ pub(in crate::trace) fn start(
         recorder.start(start_tick, facts.iter().cloned());
     }
     Ok(Trace {
-        ended: EndedImages::new(ended, rings, plan.of_ended(config.keep_ended, start_tick)),
+        ended: EndedImages::new(ended, rings, plan.ended.waiting, plan.of_ended(config.keep_ended, start_tick)),
         context,
         parts,
         mark_functions,
