@@ -226,7 +226,7 @@ impl MemoryPlan {
             patched: if config.allow_patching { MAX_PATCHED } else { 0 },
             files: 1 << 16,
             // 16 MiB is the call frame information of six compiler executables.
-            unwinding: UnwindLimits { copies: Bytes(64 << 20), frame_data: Bytes(16 << 20) },
+            unwinding: UnwindLimits { copies: Bytes(64 << 20), copy_count: 1 << 18, frame_data: Bytes(16 << 20) },
             generated_names: Bytes(32 << 20),
             has_histograms: config.blocks.lifetimes,
             recorder,
@@ -266,13 +266,14 @@ impl MemoryPlan {
         let of_blocks = part * shares::LIVE_BLOCKS;
         let patched = full.patched.min(count(of_blocks / 2 / PATCHED_PROCESS));
         let of_blocks = of_blocks - patched as u64 * PATCHED_PROCESS;
+        let stacks = entries(shares::STACKS, stack);
         Some(Self {
             limit: Some(limit),
             maps,
             ring_size,
             mmap_ring: full.mmap_ring.min(Bytes(mmap_ring)),
             live: full.live.min(of_blocks / BLOCK),
-            stacks: full.stacks.min(u32::try_from(entries(shares::STACKS, stack) / rings).unwrap_or(u32::MAX)),
+            stacks: full.stacks.min(u32::try_from(stacks / rings).unwrap_or(u32::MAX)),
             ended: EndedLimits {
                 stacks: full.ended.stacks.min(count(entries(shares::ENDED_STACKS, ended_stack))),
                 call_paths: full.ended.call_paths.min(count(entries(shares::CALL_PATHS, CALL_PATH))),
@@ -285,6 +286,8 @@ impl MemoryPlan {
             files: full.files.min(state(registry_shares::FILES, FILE)),
             unwinding: UnwindLimits {
                 copies: full.unwinding.copies.min(Bytes(entries(shares::COPIES, 1))),
+                // The frames of a copied stack are not in the ledgers, so the share of stacks includes them.
+                copy_count: full.unwinding.copy_count.min(count(stacks / 2)),
                 frame_data,
             },
             generated_names,

@@ -14,9 +14,6 @@ use memtrace_host::kernel::stack_copies::{StackCopy, StackCopyReader};
 use memtrace_model::Bytes;
 use tokio::sync::Notify;
 
-/// Maximum number of copies of running processes. At this number, the thread stops reading. Each copy has a stack id of its own
-/// in the ledgers, and the other stacks need ids too.
-const MAX_COPIES: usize = 1 << 18;
 /// Number of records that are read between two checks of the limits.
 const BATCH: usize = 256;
 /// Pause between polls of the ring buffer.
@@ -35,6 +32,8 @@ pub(super) struct Shared {
     max_bytes: usize,
     /// Number of copies of running processes.
     count: AtomicUsize,
+    /// Limit of `count`.
+    max_count: usize,
     /// Start of the last read that emptied the ring buffer; `None` before the first one.
     emptied: Mutex<Option<Instant>>,
     stopped: AtomicBool,
@@ -47,11 +46,11 @@ pub(super) struct CopyThread {
 }
 
 impl CopyThread {
-    /// Starts the thread. Copies with unfinished walks take at most `memory`. `notify` is notified after copies were
-    /// read.
-    pub(super) fn start(reader: StackCopyReader, memory: Bytes, notify: Arc<Notify>) -> Self {
+    /// Starts the thread. Copies with unfinished walks take at most `memory`, and at most `max_count` copies are of running
+    /// processes. `notify` is notified after copies were read.
+    pub(super) fn start(reader: StackCopyReader, memory: Bytes, max_count: usize, notify: Arc<Notify>) -> Self {
         let max_bytes = usize::try_from(memory.0).unwrap_or(usize::MAX);
-        let shared = Arc::new(Shared { max_bytes, ..Shared::default() });
+        let shared = Arc::new(Shared { max_bytes, max_count, ..Shared::default() });
         let theirs = Arc::clone(&shared);
         let thread =
             thread::Builder::new().name(String::from("stack copies")).spawn(move || theirs.read(reader, &notify));
@@ -113,7 +112,7 @@ impl Shared {
             // `stopped` is read first, so that the ring buffer is read once more after the stop.
             let stopped = self.stopped.load(Ordering::Relaxed);
             let is_full = self.bytes.load(Ordering::Relaxed) >= self.max_bytes
-                || self.count.load(Ordering::Relaxed) >= MAX_COPIES;
+                || self.count.load(Ordering::Relaxed) >= self.max_count;
             let read = if is_full && !stopped { 0 } else { self.read_batch(&mut reader) };
             if read > 0 {
                 notify.notify_one();

@@ -34,10 +34,11 @@ pub(super) struct CutStacks {
 }
 
 impl CutStacks {
-    /// Starts to read copies. `notify` is notified after copies were read.
-    pub(super) fn start(reader: StackCopyReader, memory: Bytes, notify: Arc<Notify>) -> Self {
+    /// Starts to read copies. `memory` and `max_count`: their limits, as for [`CopyThread::start`]. `notify` is notified after
+    /// copies were read.
+    pub(super) fn start(reader: StackCopyReader, memory: Bytes, max_count: usize, notify: Arc<Notify>) -> Self {
         Self {
-            reader: CopyThread::start(reader, memory, notify),
+            reader: CopyThread::start(reader, memory, max_count, notify),
             waiting: HashMap::new(),
             ready: Vec::new(),
             finished: FinishedStacks::default(),

@@ -39,6 +39,9 @@ const FINISH_TIME: Duration = Duration::from_secs(10);
 pub(crate) struct UnwindLimits {
     /// Maximum memory of the stack copies with unfinished walks.
     pub(crate) copies: Bytes,
+    /// Maximum number of stack copies of running processes. Each has a stack ID of its own in the ledgers, and the other
+    /// stacks need IDs too.
+    pub(crate) copy_count: usize,
     /// Maximum size of the call frame information that waits to be built into unwind tables. One object can exceed it.
     pub(crate) frame_data: Bytes,
 }
@@ -71,7 +74,7 @@ impl UnwindTables {
         progress: &StartProgress,
     ) -> Result<Self, Error> {
         progress.begin("building unwind tables");
-        let UnwindLimits { copies: copy_memory, frame_data } = limits;
+        let UnwindLimits { copies: copy_memory, copy_count, frame_data } = limits;
         let maps = kernel.unwind_maps();
         let space = Limits { blobs: maps.max_blobs(), pages: maps.max_pages() };
         let mut publisher = TablePublisher::new(open_cache(), space, frame_data);
@@ -100,7 +103,7 @@ impl UnwindTables {
         // that are loaded later.
         let copies = takes_stacks.then(|| kernel.take_stack_copies()).transpose();
         let cut_stacks = copies.map_err(|error| from_engines::kernel(None, error))?;
-        let cut_stacks = cut_stacks.map(|reader| CutStacks::start(reader, copy_memory, publisher.ready()));
+        let cut_stacks = cut_stacks.map(|reader| CutStacks::start(reader, copy_memory, copy_count, publisher.ready()));
         Ok(Self { publisher, requests, cut_stacks, command, used: BTreeSet::new() })
     }
 

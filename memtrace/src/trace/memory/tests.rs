@@ -16,7 +16,7 @@ const FULL: MemoryPlan = MemoryPlan {
     profile_stacks: 1 << 20,
     patched: 0,
     files: 1 << 16,
-    unwinding: UnwindLimits { copies: Bytes(64 << 20), frame_data: Bytes(16 << 20) },
+    unwinding: UnwindLimits { copies: Bytes(64 << 20), copy_count: 1 << 18, frame_data: Bytes(16 << 20) },
     generated_names: Bytes(32 << 20),
     has_histograms: false,
     recorder: Some(RecorderLimits::FULL),
@@ -37,7 +37,8 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
         profile_stacks,
         patched,
         files,
-        unwinding: UnwindLimits { copies, frame_data },
+        // The copies count as stacks.
+        unwinding: UnwindLimits { copies, copy_count: _, frame_data },
         generated_names,
         has_histograms,
         recorder,
@@ -111,6 +112,7 @@ fn everything_fits_into_every_limit_from_the_smallest_on() {
             assert!(plan.registry.images > 250 && plan.registry.mappings > 2500 && plan.files > 200, "{plan:?}");
             assert!(plan.profile_stacks > 1000 && plan.profile_programs > 200, "{plan:?}");
             assert!(plan.ended.waiting > 100, "{plan:?}");
+            assert!(plan.unwinding.copy_count <= (plan.stacks as usize + 1) * rings as usize, "{plan:?}");
         }
     }
 }
