@@ -12,8 +12,14 @@ use memtrace_model::{Pid, StackId};
 use crate::kernel::wire_type;
 
 /// Maximum number of incomplete copies. Each thread that is copying has one. A copy stays incomplete if its end did not
-/// fit into the ring. At the limit, all incomplete copies are removed.
+/// fit into the ring.
 const MAX_OPEN: usize = 1024;
+
+/// Approximate maximum size of the stacks of incomplete copies, in bytes: 64 stacks of [`MAX_PIECES`] pieces.
+const MAX_OPEN_BYTES: usize = 2 << 20;
+
+/// A copy that is older than this time stays incomplete: its thread has written the records at once.
+const COPY_TIME: Duration = Duration::from_millis(100);
 
 /// Maximum length of a copy in bytes: all pieces, each after an omitted page of 4 KiB.
 const MAX_BYTES: usize = MAX_PIECES as usize * (PIECE_BYTES as usize + (4 << 10));
@@ -66,9 +72,14 @@ struct Open {
     bytes: Vec<u8>,
 }
 
-/// Incomplete copies, by id.
+/// Incomplete copies.
 #[derive(Debug, Default)]
-pub(super) struct Assembly(HashMap<u64, Open>);
+pub(super) struct Assembly {
+    /// Copies by id.
+    open: HashMap<u64, Open>,
+    /// Size of the stacks in `open`, in bytes.
+    bytes: usize,
+}
 
 impl Assembly {
     /// Adds a record. Returns the copy that it completes.
@@ -86,34 +97,105 @@ impl Assembly {
         let StackRecord { stack, frames, taken, .. } = wire_type::read(record)?;
         let words = record.get(size_of::<StackRecord>()..)?.as_chunks::<8>().0;
         let frames = words.get(..usize::try_from(frames).ok()?.min(MAX_FRAMES))?;
-        if self.0.len() >= MAX_OPEN {
-            self.0.clear();
-        }
         let frames = frames.iter().map(|&word| u64::from_ne_bytes(word)).collect();
         let taken = Duration::from_nanos(taken);
-        self.0.insert(stack, Open { taken, frames, begin: 0, bytes: Vec::new() });
+        if self.open.len() >= MAX_OPEN || self.bytes >= MAX_OPEN_BYTES {
+            self.remove_old(taken);
+        }
+        let replaced = self.open.insert(stack, Open { taken, frames, begin: 0, bytes: Vec::new() });
+        self.bytes -= replaced.map_or(0, |open| open.bytes.len());
         Some(())
+    }
+
+    /// Removes the copies that are older than [`COPY_TIME`] at `now`, or all copies if none is older.
+    fn remove_old(&mut self, now: Duration) {
+        let before = self.open.len();
+        self.open.retain(|_, open| now.saturating_sub(open.taken) <= COPY_TIME);
+        if self.open.len() == before {
+            self.open.clear();
+        }
+        self.bytes = self.open.values().map(|open| open.bytes.len()).sum();
     }
 
     fn add_piece(&mut self, record: &[u8]) -> Option<()> {
         let CopyPiece { stack, address, .. } = wire_type::read(record)?;
         let words = record.get(offset_of!(CopyPiece, words)..size_of::<CopyPiece>())?;
-        let open = self.0.get_mut(&stack)?;
+        let open = self.open.get_mut(&stack)?;
         if open.bytes.is_empty() {
             open.begin = address;
         }
+        let before = open.bytes.len();
         // The records omit pages of the stack that were never written. No walk reads them.
         let at = usize::try_from(address.checked_sub(open.begin)?).ok()?;
         if open.bytes.len() <= at && at <= MAX_BYTES - words.len() {
             open.bytes.resize(at, 0);
             open.bytes.extend_from_slice(words);
         }
+        self.bytes += open.bytes.len() - before;
         Some(())
     }
 
     fn finish(&mut self, end: CopyEnd) -> Option<StackCopy> {
-        let Open { taken, frames, begin, mut bytes } = self.0.remove(&end.stack)?;
+        let Open { taken, frames, begin, mut bytes } = self.open.remove(&end.stack)?;
+        self.bytes -= bytes.len();
         bytes.shrink_to_fit();
         Some(StackCopy { taken, end, frames, begin, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memtrace_common::wire::PIECE_WORDS;
+
+    use super::*;
+
+    /// Returns a record of 32-bit words, followed by 64-bit words.
+    fn record(words: &[u32], values: &[u64]) -> Vec<u8> {
+        let words = words.iter().flat_map(|word| word.to_ne_bytes());
+        words.chain(values.iter().flat_map(|value| value.to_ne_bytes())).collect()
+    }
+
+    /// Adds the first records of the copy `id`, which was begun at `taken`: its frames and `pieces` pieces.
+    fn begin(assembly: &mut Assembly, id: u64, taken: Duration, pieces: u32) {
+        let mut open = record(&[RecordKind::Stack as u32, 12, 11, 7], &[id]);
+        open.extend(record(&[1, 0], &[taken.as_nanos() as u64, 0x10]));
+        assert_eq!(assembly.add(&open).map(|copy| copy.id()), None);
+        for number in 0..u64::from(pieces) {
+            let mut piece = vec![id, 0x7000 + number * PIECE_BYTES];
+            piece.extend([0; PIECE_WORDS]);
+            assert_eq!(assembly.add(&record(&[copy_kind::PIECE, 0], &piece)).map(|copy| copy.id()), None);
+        }
+    }
+
+    /// Adds the end of the copy `id`. Returns true if it completes the copy.
+    fn end(assembly: &mut Assembly, id: u64) -> bool {
+        let mut end = record(&[copy_kind::END, 8], &[id]);
+        end.resize(size_of::<CopyEnd>(), 0);
+        assembly.add(&end).is_some_and(|copy| copy.bytes.len() == PIECE_BYTES as usize)
+    }
+
+    #[test]
+    fn old_incomplete_copies_are_removed_at_the_limit() {
+        let mut assembly = Assembly::default();
+        for id in 0..MAX_OPEN as u64 {
+            begin(&mut assembly, id, Duration::ZERO, 1);
+        }
+        assert_eq!(assembly.bytes, MAX_OPEN * PIECE_BYTES as usize);
+        let later = COPY_TIME * 2;
+        begin(&mut assembly, 5000, later, 1);
+        begin(&mut assembly, 5001, later, 1);
+        assert_eq!((assembly.open.len(), assembly.bytes), (2, 2 * PIECE_BYTES as usize));
+        assert!(end(&mut assembly, 5000) && end(&mut assembly, 5001) && !end(&mut assembly, 3));
+        assert_eq!((assembly.open.len(), assembly.bytes), (0, 0));
+    }
+
+    #[test]
+    fn stacks_of_incomplete_copies_are_limited() {
+        let mut assembly = Assembly::default();
+        for id in 0..200 {
+            begin(&mut assembly, id, Duration::ZERO, MAX_PIECES);
+            assert!(assembly.bytes < MAX_OPEN_BYTES + MAX_PIECES as usize * PIECE_BYTES as usize);
+        }
+        assert!(assembly.open.contains_key(&199));
     }
 }
