@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -12,6 +12,10 @@ use memtrace_host::unwind_tables::{Begun, Built, Construction, TableCache};
 use memtrace_model::{Bytes, Object};
 use memtrace_object::eh_frame::Descriptions;
 use tokio::sync::Notify;
+
+/// Maximum number of messages that wait. A table that waits takes memory, and the cache returns tables faster than they are
+/// published.
+const MAX_WAITING: usize = 4;
 
 /// Message from the thread about an object.
 pub(super) enum Progress {
@@ -26,7 +30,8 @@ pub(super) enum Progress {
 pub(super) struct Builder {
     /// Objects for the thread. The thread ends when this sender is dropped.
     jobs: Option<Sender<Arc<Object>>>,
-    progress: Receiver<Progress>,
+    /// Messages of the thread; `None` once the builder is dropped, so that the thread does not wait for room.
+    progress: Option<Receiver<Progress>>,
     ready: Arc<Notify>,
     /// True if the thread must end without the queued objects.
     stopped: Arc<AtomicBool>,
@@ -43,7 +48,7 @@ struct Worker {
     bytes: usize,
     /// Limit of `bytes`. At the limit, further objects wait until a table is finished.
     max_bytes: usize,
-    progress: Sender<Progress>,
+    progress: SyncSender<Progress>,
     ready: Arc<Notify>,
     stopped: Arc<AtomicBool>,
 }
@@ -53,7 +58,7 @@ impl Builder {
     /// The call frame information of the objects takes at most `memory`, plus one object.
     pub(super) fn start(cache: Option<Arc<TableCache>>, memory: Bytes) -> Self {
         let (jobs, queue) = mpsc::channel();
-        let (sender, progress) = mpsc::channel();
+        let (sender, progress) = mpsc::sync_channel(MAX_WAITING);
         let ready = Arc::new(Notify::new());
         let stopped = Arc::new(AtomicBool::new(false));
         let mut worker = Worker {
@@ -68,7 +73,7 @@ impl Builder {
         };
         let thread = thread::Builder::new().name(String::from("unwind tables")).spawn(move || worker.run());
         let thread = thread.inspect_err(|error| log::warn!("cannot start a thread for unwind tables: {error}")).ok();
-        Self { jobs: Some(jobs), progress, ready, stopped, thread }
+        Self { jobs: Some(jobs), progress: Some(progress), ready, stopped, thread }
     }
 
     /// Queues the object.
@@ -81,12 +86,12 @@ impl Builder {
 
     /// Returns the next result.
     pub(super) fn next(&self) -> Option<Progress> {
-        self.progress.try_recv().ok()
+        self.progress.as_ref()?.try_recv().ok()
     }
 
     /// Waits for the next result; returns `None` if there is none within `timeout`.
     pub(super) fn wait(&self, timeout: Duration) -> Option<Progress> {
-        self.progress.recv_timeout(timeout).ok()
+        self.progress.as_ref()?.recv_timeout(timeout).ok()
     }
 
     /// Returns the notification that is sent with each result.
@@ -148,6 +153,7 @@ impl Drop for Builder {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Relaxed);
         drop(self.jobs.take());
+        drop(self.progress.take());
         if let Some(thread) = self.thread.take() {
             // The panic hook has reported a panic of the thread.
             let _ = thread.join();
