@@ -11,11 +11,14 @@ use crate::trace::cost::own_rss;
 use crate::trace::part::Part;
 
 /// Time between two readings of the RSS.
-const READ_EVERY: Duration = Duration::from_secs(5);
+const READ_EVERY: Duration = Duration::from_secs(1);
 
-/// Minimum time between two returns of memory. A return delays each thread, because the allocator inspects all memory
-/// of the thread.
+/// Minimum time between two returns of memory while the RSS is near the limit. A return delays each thread, because the
+/// allocator inspects all memory of the thread.
 const RETURN_EVERY: Duration = Duration::from_secs(60);
+
+/// Minimum time between two returns of memory while the RSS is above the limit.
+const RETURN_EVERY_ABOVE: Duration = Duration::from_secs(5);
 
 /// Returns free memory to the kernel if the RSS of memtrace is near its limit. Tables and files that nothing uses are
 /// removed at their own limits.
@@ -44,7 +47,8 @@ impl OwnMemory {
     /// Returns true if memory must be returned now: the RSS is above 15/16 of the limit, and the last return is long
     /// ago.
     fn must_return(&mut self, rss: Bytes, now: Instant) -> bool {
-        let is_recent = self.returned.is_some_and(|returned| now.duration_since(returned) < RETURN_EVERY);
+        let pause = if rss > self.limit { RETURN_EVERY_ABOVE } else { RETURN_EVERY };
+        let is_recent = self.returned.is_some_and(|returned| now.duration_since(returned) < pause);
         let must = rss.0 > self.limit.0 / 16 * 15 && !is_recent;
         if must {
             self.returned = Some(now);
@@ -84,22 +88,33 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    #[test]
-    fn the_rss_is_read_every_few_seconds() {
+    /// Returns true for each reading at which memory is returned. A reading is a time in seconds, and the RSS in MiB.
+    fn returns<const N: usize>(readings: [(u64, u64); N]) -> [bool; N] {
         let mut memory = OwnMemory::start(Bytes(256 * MIB));
         let start = memory.read;
-        let is_read = [0, 4, 5, 6, 9, 10, 30].map(|seconds| memory.must_read(start + Duration::from_secs(seconds)));
+        readings.map(|(at, rss)| memory.must_return(Bytes(rss * MIB), start + Duration::from_secs(at)))
+    }
+
+    #[test]
+    fn the_rss_is_read_every_second() {
+        let mut memory = OwnMemory::start(Bytes(256 * MIB));
+        let start = memory.read;
+        let is_read =
+            [0, 900, 1000, 1100, 1900, 2000, 9000].map(|at| memory.must_read(start + Duration::from_millis(at)));
         assert_eq!(is_read, [false, false, true, false, false, true, true]);
     }
 
     #[test]
     fn memory_is_returned_near_the_limit_once_a_minute() {
-        let mut memory = OwnMemory::start(Bytes(256 * MIB));
-        let start = memory.read;
-        let readings = [(5, 100), (10, 240), (15, 241), (20, 300), (74, 300), (75, 241), (200, 240), (205, 250)];
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let returns = readings.map(|(seconds, rss)| memory.must_return(Bytes(rss * MIB), at(seconds)));
+        let returns =
+            returns([(5, 100), (10, 240), (15, 241), (20, 256), (74, 250), (75, 241), (200, 240), (205, 250)]);
         assert_eq!(returns, [false, false, true, false, false, true, false, true]);
+    }
+
+    #[test]
+    fn memory_is_returned_more_often_above_the_limit() {
+        let returns = returns([(5, 241), (6, 257), (9, 257), (10, 257), (12, 300), (15, 300), (20, 256), (69, 256)]);
+        assert_eq!(returns, [true, false, false, true, false, true, false, false]);
     }
 
     #[test]
