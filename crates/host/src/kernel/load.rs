@@ -39,6 +39,7 @@ use super::uprobe_multi::UprobeMulti;
 use super::wire_type::MapEntry;
 use super::{demotions, faults, file_id, sampled_processes, size_filter, tags, tracepoints};
 use crate::object_budget::ObjectOwner;
+use crate::procfs;
 use crate::target_files::open_target_file;
 
 /// BPF programs, built by `cargo xtask bpf`.
@@ -88,6 +89,7 @@ impl Kernel {
         let mut ebpf = loader.load(OBJECT).map_err(|error| KernelError::from_error("load the BPF programs", &error))?;
         // `UprobeMulti` needs all maps, so no map may be taken out before.
         let multi = UprobeMulti::new(OBJECT, &ebpf)?;
+        release_object();
         let log = EbpfLogger::init(&mut ebpf)
             .inspect_err(|error| log::warn!("cannot read the log of the BPF programs: {error}"))
             .ok();
@@ -698,6 +700,21 @@ impl Kernel {
         if let Some(log) = &mut self.log {
             log.flush();
         }
+    }
+}
+
+/// Removes the pages of [`OBJECT`] from the RSS of memtrace. Nothing reads them after the load; otherwise, the kernel maps them
+/// again.
+fn release_object() {
+    let Some(page) = procfs::page_size().ok().and_then(|page| usize::try_from(page.0).ok()) else { return };
+    let Some(pages) = OBJECT.get(OBJECT.as_ptr().align_offset(page)..) else { return };
+    let length = pages.len() / page * page;
+    // SAFETY: the range has whole pages of bytes in read-only data of the executable. Such pages have no relocations, so
+    // they are not modified, and the kernel maps the same contents again.
+    let result = unsafe { libc::madvise(pages.as_ptr().cast_mut().cast(), length, libc::MADV_DONTNEED) };
+    if result != 0 {
+        // With `--protect`, the pages are locked.
+        log::debug!("the pages of the BPF object stay resident: {}", std::io::Error::last_os_error());
     }
 }
 

@@ -15,6 +15,13 @@ use crate::kernel::{MapSizes, MapUses, ProcessFilter, bpf_syscall};
 const LIMIT: u32 = 300_000;
 
 #[test]
+fn object_is_readable_after_its_release() {
+    let before = OBJECT.to_vec();
+    release_object();
+    assert!(OBJECT == before);
+}
+
+#[test]
 fn privileged_programs_are_far_from_the_verifiers_limit() {
     let options = Options {
         rings: 16,
