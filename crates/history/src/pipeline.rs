@@ -252,13 +252,13 @@ impl Shards {
     }
 
     /// Ends images after the records of their ends were lost in some rings. A shard ends such an image, if the image
-    /// still runs there, as soon as the shard's source is empty. So all records from before this call are applied
-    /// first. The images of a pid must be in order. [`Self::take_kept`] returns the images that do not end yet.
-    pub fn end_images(&self, images: Vec<(ImageId, ImageEnd, Tick)>) {
+    /// still runs there, after all records from before `now`, the present time. The images of a pid must be in order.
+    /// [`Self::take_kept`] returns the images that do not end yet.
+    pub fn end_images(&self, images: Vec<(ImageId, ImageEnd, Tick)>, now: Tick) {
         let images: Arc<[_]> = images.into();
         for shard in &self.shards {
             // Sending fails if the shard panicked. `finish` reports the panic.
-            let _ = shard.commands.send(Command::End(Arc::clone(&images)));
+            let _ = shard.commands.send(Command::End(Arc::clone(&images), now));
         }
     }
 

@@ -228,7 +228,7 @@ impl EndedImages {
             }
         }
         if !new.is_empty() {
-            context.shards.end_images(new);
+            context.shards.end_images(new, now);
         }
     }
 

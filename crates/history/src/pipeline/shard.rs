@@ -28,6 +28,10 @@ const DRAIN_LIMIT: usize = 16 * 1024;
 /// and then for the end of an earlier image.
 const MAX_WAITING: usize = 64;
 
+/// Records of a source are ordered by time except for differences below this time: a BPF program reads the time before it adds
+/// the record.
+const MAX_DISORDER: Duration = Duration::from_millis(100);
+
 /// Shortest pause between polls of a source.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 /// Longest pause between polls of a source. A source with many records wakes its shard early, so a pause can be long
@@ -46,8 +50,8 @@ pub(super) enum Command {
     Mark(Tick),
     /// Applies these events of a reading of the image's profile when the source is empty.
     Apply(ImageId, Vec<Event>),
-    /// Ends these images when the source is empty.
-    End(Arc<[(ImageId, ImageEnd, Tick)]>),
+    /// Ends these images after the records from before the second time.
+    End(Arc<[(ImageId, ImageEnd, Tick)]>, Tick),
     /// Leaves the stacks of new images out of deltas until the image has this age.
     DeferStacks(Duration),
     /// Sends the changes of accounts.
@@ -100,8 +104,10 @@ pub(super) struct Shard<S> {
     accounts: Option<AccountSender>,
     /// Readings of profiles to apply when the source is empty.
     waiting: Vec<(ImageId, Vec<Event>)>,
-    /// Images to end when the source is empty.
-    to_end: Vec<(ImageId, ImageEnd, Tick)>,
+    /// Images to end, each with the time of its command.
+    to_end: Vec<(ImageId, ImageEnd, Tick, Tick)>,
+    /// Time of the latest record.
+    latest: Tick,
 }
 
 impl<S: Source> Shard<S> {
@@ -131,6 +137,7 @@ impl<S: Source> Shard<S> {
             accounts: sinks.accounts.map(AccountSender::new),
             waiting: Vec::new(),
             to_end: Vec::new(),
+            latest: Tick::default(),
         }
     }
 
@@ -146,8 +153,8 @@ impl<S: Source> Shard<S> {
             if records < DRAIN_LIMIT || self.waiting.len() > MAX_WAITING {
                 self.apply_waiting(false);
             }
+            self.end_images(records < DRAIN_LIMIT);
             if records < DRAIN_LIMIT {
-                self.end_images();
                 end_at_marks(&mut self.deltas, &mut self.accounts, &mut self.ledger, |_| true);
                 if let Some(accounts) = &mut self.accounts {
                     accounts.take_at_all_splits(&mut self.ledger);
@@ -204,7 +211,9 @@ impl<S: Source> Shard<S> {
                 Ok(Command::Thin { image, level, salt }) => self.ledger.thin(image, level, salt),
                 Ok(Command::LeaveOutPages(image)) => self.ledger.leave_out_pages(image),
                 Ok(Command::Apply(image, events)) => self.waiting.push((image, events)),
-                Ok(Command::End(images)) => self.to_end.extend_from_slice(&images),
+                Ok(Command::End(images, now)) => {
+                    self.to_end.extend(images.iter().map(|&(id, end, at)| (id, end, at, now)));
+                }
                 Ok(Command::ReturnMemory) => self.source.return_memory(),
                 Err(TryRecvError::Disconnected) => return ControlFlow::Break(None),
                 Err(TryRecvError::Empty) => return ControlFlow::Continue(()),
@@ -217,7 +226,7 @@ impl<S: Source> Shard<S> {
             self.send_ended();
         }
         self.apply_waiting(false);
-        self.end_images();
+        self.end_images(true);
         self.apply_waiting(true);
         end_at_marks(&mut self.deltas, &mut self.accounts, &mut self.ledger, |_| true);
         self.send_ended();
@@ -279,11 +288,13 @@ impl<S: Source> Shard<S> {
         });
     }
 
-    /// Ends the images of earlier [`Command::End`] commands, and reports the images that the ledger keeps. The source
-    /// must be empty.
-    fn end_images(&mut self) {
-        let images = std::mem::take(&mut self.to_end);
-        for &(id, end, at) in &images {
+    /// Ends the images of earlier [`Command::End`] commands, and reports the images that the ledger keeps. `is_empty`: true if
+    /// the source is empty. Otherwise, an image ends only if all records from before its command are applied.
+    fn end_images(&mut self, is_empty: bool) {
+        let latest = self.latest.since_start();
+        let is_due = |asked: Tick| is_empty || latest > asked.since_start() + MAX_DISORDER;
+        let images: Vec<_> = self.to_end.extract_if(.., |&mut (.., asked)| is_due(asked)).collect();
+        for &(id, end, at, _) in &images {
             self.ledger.end_if_running(id, end, at);
         }
         let kept: Vec<_> = images.into_iter().map(|(id, ..)| id).filter(|id| self.ledger.keeps(*id)).collect();
@@ -345,6 +356,7 @@ impl<S: Source> Shard<S> {
         self.ledger.apply_all(&mut batch);
         compare_shares(&mut self.ledger, &self.progress, latest, S::user_of);
         self.batch = batch;
+        self.latest = self.latest.max(latest);
         self.ledger.add_loss(LossReason::BadRecord, drained.bad);
         self.set_progress();
         self.delays.end(begin, Instant::now(), self.source.waited(), drained.records);

@@ -1,5 +1,6 @@
 //! Images that end during a run.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use memtrace_model::{EndedImage, ImageEnd, ImageId, Snapshots};
@@ -63,13 +64,50 @@ fn an_image_whose_exit_was_lost_in_a_ring_is_ended() {
     let (first, images) = receiver.recv().unwrap();
     assert_eq!((first, images[0].id, images.len()), (0, id, 1));
     // Both shards get the command. The first shard has ended the image before.
-    shards.end_images(vec![(id, ImageEnd::Exit, Tick(7))]);
+    shards.end_images(vec![(id, ImageEnd::Exit, Tick(7))], NOW);
     let (second, images) = receiver.recv().unwrap();
     assert_eq!((second, images[0].id, images[0].at, images.len()), (1, id, Tick(7), 1));
     assert_eq!(images[0].usage[0].1.total.exit().bytes, Bytes(20));
     let totals = shards.finish(NOW);
     assert!(totals.ended.is_empty());
     assert!(totals.snapshots.0[&EventClass::Heap].images.is_empty());
+}
+
+/// Source that always has further records until the end of the test. The time advances by 50 ticks with each read.
+struct Endless {
+    tick: u32,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl Source for Endless {
+    fn drain<F: FnMut(Event)>(&mut self, limit: usize, mut sink: F) -> Drained {
+        if self.has_ended.load(Ordering::Relaxed) {
+            return Drained::default();
+        }
+        self.tick += 50;
+        let records = limit.min(1 << 14);
+        (0..records).for_each(|_| sink(Event { tick: Tick(self.tick), ..alloc(16, 10) }));
+        Drained { records, bad: 0 }
+    }
+
+    fn wait(&mut self, _: Duration) {}
+}
+
+#[test]
+fn an_image_ends_although_the_ring_never_becomes_empty() {
+    let id = ImageId { pid: Pid(1), ordinal: 0 };
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let (sink, receiver) = mpsc::sync_channel(8);
+    let sinks = Sinks { ended: Some(sink), ..Sinks::default() };
+    let source = Endless { tick: 0, has_ended: Arc::clone(&has_ended) };
+    let mut shards = Shards::start(vec![source], Settings::UNLIMITED, EventClass::ALL, &sinks).unwrap();
+    shards.end_images(vec![(id, ImageEnd::Exit, Tick(2))], Tick(3));
+    let (_, images) = receiver.recv().unwrap();
+    assert_eq!((images[0].id, images[0].end, images[0].at), (id, ImageEnd::Exit, Tick(2)));
+    let allocated = images[0].heap().map_or(0, |heap| heap.total.alloc().count);
+    assert!(allocated >= 2 << 14, "all records from before the command are applied: {allocated}");
+    has_ended.store(true, Ordering::Relaxed);
+    assert!(shards.finish(NOW).failures.is_empty());
 }
 
 #[test]
@@ -91,7 +129,7 @@ fn assert_is_kept(exit: Option<EventKind>) {
     send(1, alloc(16, 10).kind);
     send(1, EventKind::Share { child: Pid(2), is_traced: true });
     exit.into_iter().for_each(|exit| send(1, exit));
-    shards.end_images(vec![(id, ImageEnd::Exit, Tick(7))]);
+    shards.end_images(vec![(id, ImageEnd::Exit, Tick(7))], NOW);
     let kept = loop {
         let kept = shards.take_kept();
         if !kept.is_empty() {

@@ -70,7 +70,7 @@ fn a_reading_waits_for_the_end_of_the_image_before() {
             thread::yield_now();
         }
         if is_known {
-            running.end_images(vec![(image(0), ImageEnd::Exec, NOW)]);
+            running.end_images(vec![(image(0), ImageEnd::Exec, NOW)], NOW);
         }
         let totals = running.finish(NOW);
         let snapshot = &totals.snapshots.0[&EventClass::Heap];
