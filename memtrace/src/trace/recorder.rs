@@ -167,7 +167,7 @@ impl Recorder {
             of_images: OfImages {
                 known: RecordedImages::default(),
                 old_blocks: OldBlocks::new(config.blocks.older.is_some()),
-                deferral: Deferral::new(config),
+                deferral: Deferral::new(config, limits.call_paths),
                 groups: GroupedImages::new(limits.grouped_stacks),
             },
             next: Next::default(),

@@ -12,6 +12,10 @@ pub(super) const AGE: Duration = Duration::from_secs(60);
 /// The stacks of new images are deferred once this number of stacks is recorded.
 const MAX_STACKS: usize = 1 << 16;
 
+/// Minimum number of call paths in the limit of the recorder for each stack before stacks are deferred. Beyond the limit of
+/// paths, stacks are merged, so their changes would take memory in vain.
+const PATHS_PER_STACK: usize = 4;
+
 /// Counters of ended images and recorded stacks, each with a limit. When one reaches its limit, stacks are deferred.
 pub(super) struct Deferral {
     /// Remaining numbers of images and of stacks until the limits; `None` if nothing is counted.
@@ -22,8 +26,8 @@ pub(super) struct Deferral {
 
 impl Deferral {
     /// Starts to count. Stacks can only be deferred if blocks of any age are traced, without histograms, peaks, touches
-    /// and parts of processes. Top sites during the run need all stacks.
-    pub(super) fn new(config: &Config) -> Self {
+    /// and parts of processes. Top sites during the run need all stacks. `max_paths`: maximum number of call paths.
+    pub(super) fn new(config: &Config, max_paths: usize) -> Self {
         let is_possible = (config.views_moments() || config.trend_interval().is_some())
             && config.events == [EventClass::Heap]
             && config.parts() == PartKeys::NONE
@@ -32,7 +36,8 @@ impl Deferral {
             && config.blocks.older.is_none()
             && !config.blocks.lifetimes
             && config.every.is_none();
-        Self { left: is_possible.then_some([config.keep_ended, MAX_STACKS]), is_due: false, has_begun: false }
+        let max_stacks = MAX_STACKS.min(max_paths / PATHS_PER_STACK);
+        Self { left: is_possible.then_some([config.keep_ended, max_stacks]), is_due: false, has_begun: false }
     }
 
     /// Counts an image that has ended.
@@ -62,5 +67,24 @@ impl Deferral {
     /// Returns true once the stacks of new images are deferred.
     pub(super) const fn has_begun(&self) -> bool {
         self.has_begun
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns true if stacks are deferred after `stacks` stacks, with a limit of `max_paths` call paths.
+    fn is_deferred(max_paths: usize, stacks: usize) -> bool {
+        let config = crate::cli::resolved_trace("--all").expect("a valid configuration");
+        let mut deferral = Deferral::new(&config, max_paths);
+        deferral.add_stacks(stacks);
+        deferral.take() == Some(AGE)
+    }
+
+    #[test]
+    fn stacks_are_deferred_before_their_paths_are_merged() {
+        assert_eq!([is_deferred(1 << 18, MAX_STACKS - 1), is_deferred(1 << 18, MAX_STACKS)], [false, true]);
+        assert_eq!([is_deferred(40_000, 9_999), is_deferred(40_000, 10_000)], [false, true]);
     }
 }
