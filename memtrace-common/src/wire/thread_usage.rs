@@ -90,11 +90,12 @@ pub struct ProcessUsage {
     pub exited: u64,
     /// State of the process: the bits [`PROCESS_EXITED`] and [`PROCESS_OOM_KILLED`].
     pub flags: u64,
-    /// Name of the first thread, if the process has exited.
+    /// Name of the first thread, if the flag [`PROCESS_EXITED`] is set.
     pub comm: [u8; COMM],
 }
 
-/// Bit of [`ProcessUsage::flags`]: the process has exited.
+/// Bit of [`ProcessUsage::flags`]: a thread of the process has exited when no thread was live any more. Threads that
+/// began to exit before may not be counted yet.
 pub const PROCESS_EXITED: u64 = 1;
 /// Bit of [`ProcessUsage::flags`]: the OOM killer has selected the process.
 pub const PROCESS_OOM_KILLED: u64 = 2;

@@ -36,24 +36,34 @@ fn count_thread_start(context: RawTracePointContext) -> i32 {
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 fn count_thread_exit(_context: RawTracePointContext) -> i32 {
     let pid = Thread::current().pid;
-    if gate::is_counting() && process_filter::is_traced(pid) {
-        usage_end_thread(pid);
+    if gate::is_counting() {
+        usage_end_thread(pid, process_filter::is_traced(pid) as u32);
     }
     0
 }
 
-/// Counts the exit of the current thread of process `pid`. A chain of calls has 512 bytes of stack
-/// (`check_max_stack_depth`, kernel/bpf/verifier.c). In a function of its own, the record needs none of them in the filter.
+/// Counts the exit of the current thread of process `pid`, if the process is traced. `is_traced` is 1 if the filter has
+/// selected the process, else 0.
+///
+/// The threads of a process can get here in another order than the kernel counts them in (`signal->live`, `do_exit`,
+/// kernel/exit.c). So the thread that is the last one in the kernel's count can be here before another thread, which
+/// then finds no filter decision any more. The sums of the process still show that the process was traced.
+///
+/// A chain of calls has 512 bytes of stack (`check_max_stack_depth`, kernel/bpf/verifier.c). In a function of its own,
+/// the record needs none of them in the filter.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn usage_end_thread(pid: u32) -> u64 {
+extern "C" fn usage_end_thread(pid: u32, is_traced: u32) -> u64 {
     // SAFETY: the helper takes nothing.
     let current = unsafe { bpf_get_current_task_btf() };
+    let key = task::process_of(current as u64);
+    if is_traced == 0 && !processes::is_ending(&key) {
+        return 0;
+    }
     // Since Linux 6.16, the tracepoint is before `exit_mm` (`do_exit`, kernel/exit.c).
     if kernel::read_word(current as u64, field!(vma.task_mm)) != 0 {
         allocator_counters::read_current(pid);
     }
-    let key = task::process_of(current as u64);
     let mut record = task::record_of(current, key);
     record.flags = allocator_counters::add_last(pid, current, &mut record.usage);
     if record.flags & COUNTERS_UNREADABLE != 0 {

@@ -39,8 +39,15 @@ pub fn start_thread(key: &ProcessKey) {
     }
 }
 
+/// Returns true if a last thread of the process `key` has been counted. Threads that it has overtaken follow.
+#[inline(always)]
+pub fn is_ending(key: &ProcessKey) -> bool {
+    // SAFETY: the flags are one word, which is read as a whole.
+    unsafe { PROCESS_USAGE.get(key) }.is_some_and(|usage| usage.flags & PROCESS_EXITED != 0)
+}
+
 /// Adds the counters of the exiting thread `ended` to its process. `is_last` is true for the last thread of the
-/// process.
+/// process in the kernel's count.
 #[inline(always)]
 pub fn end_thread(key: &ProcessKey, ended: *mut task_struct, counters: &[u64; usage::COUNT], is_last: bool) {
     let Some(usage) = usage_of(key) else { return };
@@ -49,7 +56,7 @@ pub fn end_thread(key: &ProcessKey, ended: *mut task_struct, counters: &[u64; us
         unsafe { atomic::add(&raw mut (*usage).ended[index], count) };
     }
     // SAFETY: as above. If several threads exit at the same time, each of them can be the last one here: the kernel
-    // counts them before it runs this program.
+    // counts them before it runs this program. User space therefore waits for the end of all threads.
     unsafe {
         atomic::add(&raw mut (*usage).exited, 1);
         if is_last {

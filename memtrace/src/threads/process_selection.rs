@@ -41,8 +41,12 @@ impl ProcessSelection {
 
     /// Returns true if the process was selected when it ran. If it was never seen running, the BPF programs have
     /// selected it.
-    pub(super) fn has_selected(&self, process: ProcessStart) -> bool {
-        self.decisions.get(&process).is_none_or(|decision| decision.is_selected)
+    pub(super) fn has_selected(&mut self, process: ProcessStart) -> bool {
+        self.decisions.get_mut(&process).is_none_or(|decision| {
+            // More readings can contain a process that is ending.
+            decision.is_used = true;
+            decision.is_selected
+        })
     }
 
     /// Ends a reading: forgets the processes that the reading did not contain.

@@ -123,8 +123,8 @@ impl Sampler {
         // Read the turnover before the running threads. If a thread exits between the two reads, its counters are
         // missing until the next reading, instead of being counted twice.
         for (process, turnover) in self.reader.turnover() {
-            // A process that has exited can no longer be tested, so an earlier decision counts.
-            let is_selected = match turnover.has_exited {
+            // A process without live threads can no longer be tested, so an earlier decision counts.
+            let is_selected = match turnover.has_exited || turnover.is_ending {
                 true => self.selection.has_selected(process),
                 false => self.selection.contains(process),
             };

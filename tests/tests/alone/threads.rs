@@ -426,6 +426,8 @@ impl Dying {
 
     /// Compares the rows of the threads with their own counts: ID, and allocated bytes and blocks.
     fn compare(mut self, monitored: &ThreadsOutcome, has_blocks: bool) {
+        // A loss explains a missing row.
+        assert_no_losses(monitored);
         let pid = self.victim.pid();
         let counts = std::fs::read(self.directory.join("counts")).expect("the victim counts its blocks");
         let words = counts.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("a word")));
@@ -433,14 +435,14 @@ impl Dying {
         let (threads, _) = monitored.sums(pid);
         for counted in words.chunks_exact(3).take(Self::THREADS) {
             let tid = u32::try_from(counted[0]).expect("a thread ID has 32 bits");
-            let [bytes, blocks, ..] = threads[&tid].heap();
+            let row = threads.get(&tid).unwrap_or_else(|| panic!("no row of thread {tid}: {:?}", monitored.intervals));
+            let [bytes, blocks, ..] = row.heap();
             assert_eq!([bytes, blocks], [counted[1], if has_blocks { counted[2] } else { 0 }], "thread {tid}");
         }
         let last = monitored.processes(pid).last().expect("the process has ended");
         assert!(last.exited && last.threads.iter().all(|thread| thread.ended), "{last:?}");
         assert_eq!((last.threads.len(), last.ended.count), (Self::THREADS + 1, 0), "{last:?}");
         assert_eq!(Usage::from(&last.ended.usage).heap(), [0; 4], "{last:?}");
-        assert_no_losses(monitored);
         self.victim.process().wait();
     }
 }

@@ -12,6 +12,7 @@ use super::error::KernelError;
 use super::mapped_ring::MappedRing;
 use super::task_iterator::TaskIterator;
 use super::wire_type::{MapEntry, read};
+use crate::procfs;
 
 /// BPF program of the iterator over tasks.
 const PROGRAM: &str = "thread_usage";
@@ -80,11 +81,13 @@ pub struct ThreadTurnover {
     pub started: u64,
     /// Number of threads that have exited.
     pub exited: u64,
-    /// True if the process has exited.
+    /// True if the process has exited: the sum and the numbers contain all its threads.
     pub has_exited: bool,
+    /// True if the process has no live threads any more, but some of them may not be counted yet.
+    pub is_ending: bool,
     /// True if the OOM killer has selected the process.
     pub oom_killed: bool,
-    /// Comm of the process, if it has exited.
+    /// Comm of the process, if it is ending or has exited.
     pub comm: Option<Comm>,
 }
 
@@ -137,7 +140,22 @@ impl ThreadUsageReader {
     /// Returns the processes with threads that have started or exited.
     pub fn turnover(&self) -> impl Iterator<Item = (ProcessStart, ThreadTurnover)> {
         let entries = self.processes.iter().filter_map(Result::ok);
-        entries.map(|(MapEntry(key), MapEntry(usage))| ((pid(key), key.start_ns), turnover(&usage)))
+        entries.map(move |(MapEntry(key), MapEntry(usage))| ((pid(key), key.start_ns), self.turnover_of(key, usage)))
+    }
+
+    /// Returns the turnover of a process. `usage`: entry of the process in the map.
+    fn turnover_of(&self, key: ProcessKey, usage: ProcessUsage) -> ThreadTurnover {
+        if usage.flags & PROCESS_EXITED == 0 {
+            return turnover(&usage);
+        }
+        // The thread that sets the flag can overtake other threads of its process (`signal->live`, `do_exit`,
+        // kernel/exit.c). If the process were forgotten now, the exits of these threads would be lost.
+        if procfs::has_threads(pid(key), key.start_ns) {
+            return ThreadTurnover { has_exited: false, is_ending: true, ..turnover(&usage) };
+        }
+        // A thread may have been counted since `usage` was read. From now on, the entry does not change.
+        let last = self.processes.get(&MapEntry(key), 0).map_or(usage, |MapEntry(last)| last);
+        turnover(&last)
     }
 
     /// Calls `visit` for each thread that has exited since the last call, in the order of the exits. Exits that count as
@@ -152,7 +170,7 @@ impl ThreadUsageReader {
         }
     }
 
-    /// Forgets a process that has exited.
+    /// Forgets a process that has exited, according to [`ThreadTurnover::has_exited`].
     pub fn forget(&mut self, (pid, start_ns): ProcessStart) {
         let key = ProcessKey { pid: pid.0.into(), start_ns };
         if let Err(error) = self.processes.remove(&MapEntry(key)) {
@@ -229,6 +247,7 @@ fn turnover(process: &ProcessUsage) -> ThreadTurnover {
         started: process.started,
         exited: process.exited,
         has_exited,
+        is_ending: false,
         oom_killed: process.flags & PROCESS_OOM_KILLED != 0,
         comm: has_exited.then(|| Comm::from(comm(&process.comm))),
     }
@@ -236,9 +255,46 @@ fn turnover(process: &ProcessUsage) -> ThreadTurnover {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use memtrace_common::wire::{COMM, usage as index};
 
     use super::*;
+    use crate::kernel::{Kernel, Options, ProcessFilter};
+
+    #[test]
+    fn privileged_thread_that_the_last_one_overtakes_is_counted() {
+        let options = Options { filter: ProcessFilter::Listed, counts_threads: true, ..Options::default() };
+        let (mut kernel, _readers) = Kernel::load(&options).unwrap();
+        let mut reader = kernel.take_thread_usage().unwrap();
+        kernel.count_threads().unwrap();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let target = Pid(child.id());
+        kernel.follow(target).unwrap();
+        let mut threads = Vec::new();
+        reader.running(|(pid, _)| pid == target, |thread| threads.push(thread)).unwrap();
+        let [RunningThread { thread, process_start_ns: start_ns, .. }] = threads[..] else {
+            panic!("one thread, not {threads:?}")
+        };
+        // The programs leave this state behind if another thread is the last one in the kernel's count, and overtakes
+        // the only thread of the child.
+        let key = ProcessKey { pid: target.0.into(), start_ns };
+        let (ended, comm) = ([0; index::COUNT], [0; COMM]);
+        let usage = ProcessUsage { ended, started: 1, exited: 1, flags: PROCESS_EXITED, comm };
+        reader.processes.insert(MapEntry(key), MapEntry(usage), 0).unwrap();
+        kernel.unfollow(target).unwrap();
+        let counts = |reader: &ThreadUsageReader| {
+            let (_, turnover) = reader.turnover().find(|(process, _)| *process == (target, start_ns)).unwrap();
+            (turnover.exited, turnover.is_ending, turnover.has_exited)
+        };
+        assert_eq!(counts(&reader), (1, true, false));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        let mut exits = Vec::new();
+        reader.exits(|exit| exits.push(exit.thread));
+        assert_eq!(exits, [thread]);
+        assert_eq!(counts(&reader), (2, false, true));
+    }
 
     #[test]
     fn counters_have_the_order_of_the_wire_format() {
