@@ -45,6 +45,7 @@ mod stack;
 mod tags;
 mod task_iterator;
 mod thread;
+mod unpreempted;
 mod unwind;
 mod usage;
 mod user_memory;

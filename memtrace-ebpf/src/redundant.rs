@@ -1,12 +1,20 @@
 //! Redundant programs: three programs at one tracepoint, so that nearly every event is handled by one of them.
 //!
-//! Since Linux 7.0 a program at a tracepoint can be preempted ("tracing: Guard __DECLARE_TRACE() use of
+//! Since Linux 7.0 a raw program at a tracepoint can be preempted ("tracing: Guard __DECLARE_TRACE() use of
 //! __DO_TRACE_CALL() with SRCU-fast"), and the kernel does not run a program while another run of it is in progress on
 //! the same CPU (`__bpf_trace_run`, kernel/trace/bpf_trace.c). So an exec would be missed if another thread was
-//! preempted on this CPU inside the program for its own exec. Therefore each event has three programs, which the
-//! kernel runs one after the other. The program that handles an event leaves a note. If there is no note, the second
-//! or the third program handles the event in place of the first, and increments a counter. The number of missed
-//! events is the number of misses of the first program minus this counter.
+//! preempted on this CPU inside the program for its own exec. Therefore each event has three programs, which the kernel
+//! runs one after the other. The program that handles an event leaves a note. If there is no note, the second or the
+//! third program handles the event in place of the first, and increments a counter. The number of missed events is the
+//! number of misses of the first program minus this counter.
+//!
+//! If many processes call exec at once, all three programs can be in progress on one CPU. At exec and exit, the first
+//! program is therefore an [`unpreempted`](crate::unpreempted) one on these kernels, if tracefs permits it. The second
+//! and third one stay raw, because the kernel skips all programs of type tracepoint for the same reason at once. The
+//! unpreempted program is attached before them, so it always runs first: the callbacks of a tracepoint run in the order
+//! of their registration (`func_add`, kernel/tracepoint.c), and perf registers one callback for all its users
+//! (`perf_trace_event_reg`, kernel/trace/trace_event_perf.c). If there was another user of perf before, it only runs
+//! earlier still. At fork, all programs are raw, because the record of that tracepoint does not have the child's task.
 //!
 //! Most system calls are irrelevant, and no program leaves a note for them, so this difference does not count the
 //! missed calls. If all three programs miss a call, nearly always each of them is in progress on that CPU, in three preempted
@@ -20,6 +28,7 @@
 
 use core::ptr::{read_volatile, write_volatile};
 
+use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::{LruHashMap, PerCpuArray};
 use aya_ebpf::macros::btf_map;
 use aya_ebpf::programs::RawTracePointContext;
@@ -30,25 +39,25 @@ use crate::{loss, settings};
 
 const PROGRAMS: usize = REDUNDANT_PROGRAMS as usize;
 
-/// An event that redundant programs handle.
-pub trait Event {
+/// An event that redundant programs handle. `C`: context of the programs that can handle it.
+pub trait Event<C: EbpfContext = RawTracePointContext> {
     /// Slots of the programs at a system call tracepoint, else `None`. Events with slots do not count in `stood_in`.
     const SLOTS: Option<[Slot; PROGRAMS]> = None;
 
     /// Returns true if the event is handled.
     #[inline(always)]
-    fn is_relevant(_context: &RawTracePointContext) -> bool {
+    fn is_relevant(_context: &C) -> bool {
         true
     }
 
     /// Identifies the event to the next program.
-    fn occurrence(context: &RawTracePointContext) -> Occurrence;
+    fn occurrence(context: &C) -> Occurrence;
 
-    fn handle(context: &RawTracePointContext);
+    fn handle(context: &C);
 
     /// Runs after [`Self::handle`] if the system call tracepoint has a single program.
     #[inline(always)]
-    fn handle_alone(_context: &RawTracePointContext) {}
+    fn handle_alone(_context: &C) {}
 }
 
 /// Declares the three programs of an [`Event`].
@@ -61,7 +70,7 @@ macro_rules! programs {
     (@ $event:ident $tracepoint:tt $program:ident $run:ident) => {
         #[raw_tracepoint(tracepoint = $tracepoint)]
         fn $program(context: RawTracePointContext) -> i32 {
-            $crate::redundant::$run::<$event>(&context);
+            $crate::redundant::$run::<$event, _>(&context);
             0
         }
     };
@@ -70,8 +79,8 @@ pub(crate) use programs;
 
 /// Body of the first program.
 #[inline(always)]
-pub fn run_first<E: Event>(context: &RawTracePointContext) {
-    begin::<E>(0);
+pub fn run_first<E: Event<C>, C: EbpfContext>(context: &C) {
+    begin(E::SLOTS, 0);
     if E::is_relevant(context) {
         E::handle(context);
         if E::SLOTS.is_none() || settings::has_redundant_syscall_programs() {
@@ -80,35 +89,35 @@ pub fn run_first<E: Event>(context: &RawTracePointContext) {
             E::handle_alone(context);
         }
     }
-    end::<E>(0);
+    end(E::SLOTS, 0);
 }
 
 /// Body of the second program.
 #[inline(always)]
-pub fn run_second<E: Event>(context: &RawTracePointContext) {
-    begin::<E>(1);
+pub fn run_second<E: Event<C>, C: EbpfContext>(context: &C) {
+    begin(E::SLOTS, 1);
     if E::is_relevant(context) {
         let occurrence = E::occurrence(context);
         if !occurrence.is_noted() {
-            stand_in::<E>(context);
+            stand_in::<E, C>(context);
             occurrence.note();
         }
     }
-    end::<E>(1);
+    end(E::SLOTS, 1);
 }
 
 /// Body of the third program.
 #[inline(always)]
-pub fn run_third<E: Event>(context: &RawTracePointContext) {
-    begin::<E>(2);
+pub fn run_third<E: Event<C>, C: EbpfContext>(context: &C) {
+    begin(E::SLOTS, 2);
     if E::is_relevant(context) && !E::occurrence(context).forget() {
-        stand_in::<E>(context);
+        stand_in::<E, C>(context);
     }
-    end::<E>(2);
+    end(E::SLOTS, 2);
 }
 
 #[inline(always)]
-fn stand_in<E: Event>(context: &RawTracePointContext) {
+fn stand_in<E: Event<C>, C: EbpfContext>(context: &C) {
     if E::SLOTS.is_none() {
         loss::stood_in();
     }
@@ -116,15 +125,15 @@ fn stand_in<E: Event>(context: &RawTracePointContext) {
 }
 
 #[inline(always)]
-fn begin<E: Event>(program: usize) {
-    if let Some(slots) = E::SLOTS {
+fn begin(slots: Option<[Slot; PROGRAMS]>, program: usize) {
+    if let Some(slots) = slots {
         slots[program].begin();
     }
 }
 
 #[inline(always)]
-fn end<E: Event>(program: usize) {
-    if let Some(slots) = E::SLOTS {
+fn end(slots: Option<[Slot; PROGRAMS]>, program: usize) {
+    if let Some(slots) = slots {
         slots[program].end();
     }
 }
@@ -150,7 +159,8 @@ pub enum Kind {
 }
 
 /// Notes by thread. A note that the third program did not remove stays until the next event of the thread. A later
-/// event does not match the note by mistake: the same call with the same result recurs only after another call.
+/// event does not match the note by mistake: the same call with the same result recurs only after another call, and a
+/// new executable gets its memory before the kernel frees the earlier one.
 #[btf_map]
 static NOTES: LruHashMap<u32, Occurrence, 4096> = LruHashMap::new();
 

@@ -122,6 +122,7 @@ fn verify(workspace: &Workspace) -> Result<Verdicts> {
         let loaded = match program {
             Program::UProbe(program) => program.load(),
             Program::RawTracePoint(program) => program.load(),
+            Program::TracePoint(program) => program.load(),
             Program::PerfEvent(program) => program.load(),
             Program::Iter(program) => program.load("task", &Btf::from_sys_fs()?),
             Program::FEntry(program) => program.load(HUGE_PAGE_FAULT, &Btf::from_sys_fs()?),

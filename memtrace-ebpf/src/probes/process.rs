@@ -1,8 +1,9 @@
-//! Starts, execs, renames and exits of processes, exits of threads, and changes of cgroups. The programs use raw
-//! tracepoints, which need no tracefs.
+//! Starts, execs, renames and exits of processes, exits of threads, and changes of cgroups. Raw programs need no
+//! tracefs.
 
+use aya_ebpf::EbpfContext;
 use aya_ebpf::macros::raw_tracepoint;
-use aya_ebpf::programs::RawTracePointContext;
+use aya_ebpf::programs::{RawTracePointContext, TracePointContext};
 use memtrace_common::wire::RecordKind;
 
 use crate::redundant::{self, Event, Occurrence};
@@ -11,28 +12,68 @@ use crate::thread::Thread;
 use crate::usage::allocator_counters;
 use crate::{
     address_space, cgroup, demotion, emit, gate, kernel, late_tags, owner, pending, process_filter, rusage,
-    sampled_processes, settings, tags, thread, unwind,
+    sampled_processes, settings, tags, thread, unpreempted, unwind,
 };
 
 redundant::programs!(Exec at "sched_process_exec": process_exec process_exec_2 process_exec_3);
 redundant::programs!(Exit at "sched_process_exit": process_exit process_exit_2 process_exit_3);
+unpreempted::program!(
+    process_exec_unpreempted at "tracepoint/sched/sched_process_exec": redundant::run_first::<Exec, _>
+);
+unpreempted::program!(
+    process_exit_unpreempted at "tracepoint/sched/sched_process_exit": redundant::run_first::<Exit, _>
+);
 redundant::programs!(Fork at "sched_process_fork": process_fork process_fork_2 process_fork_3);
 
 /// `TP_PROTO(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`, include/trace/events/sched.h. The
 /// program runs in the task, which has the new executable already.
 struct Exec;
 
-impl Event for Exec {
+/// Context of a program at an exec.
+trait ExecContext: EbpfContext {
+    /// Returns the id of the thread before the exec.
+    fn old_pid(&self) -> u32;
+}
+
+impl ExecContext for RawTracePointContext {
     #[inline(always)]
-    fn occurrence(context: &RawTracePointContext) -> Occurrence {
-        Occurrence::new(redundant::Kind::Exec, context.arg(2))
+    fn old_pid(&self) -> u32 {
+        self.arg::<u64>(1) as u32
+    }
+}
+
+impl ExecContext for TracePointContext {
+    #[inline(always)]
+    fn old_pid(&self) -> u32 {
+        let record = self.as_ptr().cast::<ExecRecord>();
+        // SAFETY: the context is the program's own. The kernel attaches the program only if the record has the field
+        // (`perf_event_set_bpf_prog`, kernel/events/core.c).
+        unsafe { (*record).old_pid }
+    }
+}
+
+/// Record of the tracepoint `sched_process_exec` (include/trace/events/sched.h).
+#[repr(C)]
+struct ExecRecord {
+    _header: unpreempted::Header,
+    /// Position of the file name in the record.
+    _filename: u32,
+    _pid: u32,
+    old_pid: u32,
+}
+
+impl<C: ExecContext> Event<C> for Exec {
+    #[inline(always)]
+    fn occurrence(_context: &C) -> Occurrence {
+        Occurrence::new(redundant::Kind::Exec, kernel::read_word(kernel::current_task(), field!(vma.task_mm)))
     }
 
     #[inline(always)]
-    fn handle(context: &RawTracePointContext) {
+    fn handle(context: &C) {
         let thread = Thread::current();
+        let task = kernel::current_task();
         // If a thread other than the leader calls exec, it takes the leader's id. `old_pid` is its previous id.
-        forget_thread(context, context.arg::<u64>(1) as u32);
+        forget_thread(context, context.old_pid());
         forget_thread(context, thread.tid);
         tags::forget_process(thread.pid);
         unwind::forget_process(thread.pid);
@@ -40,8 +81,8 @@ impl Event for Exec {
         demotion::leave_memory(context, thread.pid);
         if gate::is_open() && process_filter::may_be_traced(thread.pid) {
             let was_traced = process_filter::was_traced_before_exec(thread.pid);
-            rusage::emit(context, thread, context.arg(0), was_traced);
-            owner::emit(context, thread, context.arg(0), RecordKind::Exec);
+            rusage::emit(context, thread, task, was_traced);
+            owner::emit(context, thread, task, RecordKind::Exec);
             demotion::emit(context, thread);
             emit::process(context, thread, RecordKind::Exec);
         } else {
@@ -72,24 +113,25 @@ fn process_exec_prefetch(context: RawTracePointContext) -> i32 {
 /// the process ends with its last thread.
 struct Exit;
 
-impl Event for Exit {
+impl<C: EbpfContext> Event<C> for Exit {
     #[inline(always)]
-    fn occurrence(_context: &RawTracePointContext) -> Occurrence {
+    fn occurrence(_context: &C) -> Occurrence {
         Occurrence::new(redundant::Kind::Exit, 0)
     }
 
     #[inline(always)]
-    fn handle(context: &RawTracePointContext) {
+    fn handle(context: &C) {
         let thread = Thread::current();
+        let task = kernel::current_task();
         forget_thread(context, thread.tid);
-        if thread::is_last(context.arg(0)) {
+        if thread::is_last(task) {
             tags::forget_process(thread.pid);
             unwind::forget_process(thread.pid);
             demotion::leave_memory(context, thread.pid);
             let is_shared = address_space::exit(thread.pid);
             let is_recorded = if gate::is_open() && process_filter::may_be_traced(thread.pid) {
-                rusage::emit(context, thread, context.arg(0), process_filter::is_traced(thread.pid));
-                owner::emit(context, thread, context.arg(0), RecordKind::Exit);
+                rusage::emit(context, thread, task, process_filter::is_traced(thread.pid));
+                owner::emit(context, thread, task, RecordKind::Exit);
                 demotion::emit(context, thread);
                 let is_recorded = emit::process(context, thread, RecordKind::Exit);
                 // After the gate has closed, user space reads the sum.
@@ -112,7 +154,7 @@ impl Event for Exit {
             && process_filter::has_records(thread.pid)
             // If the whole process exits, the exits of its threads need no records. A sharer needs them, because the blocks of
             // its threads remain in the shared memory.
-            && (!is_process_exiting(context.arg(0)) || address_space::is_sharer(thread.pid))
+            && (!is_process_exiting(task) || address_space::is_sharer(thread.pid))
         {
             emit::process(context, thread, RecordKind::ThreadExit);
         }
@@ -216,7 +258,7 @@ fn cgroup_rmdir(context: RawTracePointContext) -> i32 {
 
 /// Removes the state of a thread that exits or has called exec.
 #[inline(always)]
-fn forget_thread(context: &RawTracePointContext, tid: u32) {
+fn forget_thread(context: &impl EbpfContext, tid: u32) {
     late_tags::forget(context, tid);
     tags::forget(tid);
     pending::forget(tid);
@@ -237,7 +279,7 @@ fn share(context: &RawTracePointContext, parent: Thread, child: u32) -> bool {
 
 /// Records that the current process, which is not selected, no longer shares memory. Returns false if a ring is full.
 #[inline(always)]
-fn emit_end_of_sharer(context: &RawTracePointContext, thread: Thread) -> bool {
+fn emit_end_of_sharer(context: &impl EbpfContext, thread: Thread) -> bool {
     !gate::is_open() || !address_space::is_sharer(thread.pid) || emit::process(context, thread, RecordKind::Unshare)
 }
 

@@ -435,8 +435,8 @@ impl Dying {
         let (threads, _) = monitored.sums(pid);
         for counted in words.chunks_exact(3).take(Self::THREADS) {
             let tid = u32::try_from(counted[0]).expect("a thread ID has 32 bits");
-            let row = threads.get(&tid).unwrap_or_else(|| panic!("no row of thread {tid}: {:?}", monitored.intervals));
-            let [bytes, blocks, ..] = row.heap();
+            assert!(threads.contains_key(&tid), "no row of thread {tid}: {:?}", monitored.intervals);
+            let [bytes, blocks, ..] = threads[&tid].heap();
             assert_eq!([bytes, blocks], [counted[1], if has_blocks { counted[2] } else { 0 }], "thread {tid}");
         }
         let last = monitored.processes(pid).last().expect("the process has ended");

@@ -2,7 +2,7 @@
 
 use aya::Ebpf;
 use aya::maps::{ArrayOfMaps, Map, MapData};
-use aya::programs::{Program, RawTracePoint};
+use aya::programs::{Program, RawTracePoint, TracePoint};
 
 use super::error::KernelError;
 use super::mapped_ring::MappedRing;
@@ -32,6 +32,27 @@ impl Bpf {
         let program: &mut RawTracePoint = self.program(name)?;
         let attached = program.attach(tracepoint);
         attached.map(drop).map_err(|error| KernelError::from_error(&format!("attach to {tracepoint}"), &error))
+    }
+
+    /// Loads the program `name` of type tracepoint, which the kernel does not preempt, and attaches it to `tracepoint`.
+    /// `category`: directory of the tracepoint in the events of tracefs, which has its number. Returns false if this
+    /// fails, as without tracefs. A raw program is needed then.
+    pub(super) fn attach_unpreempted(&mut self, name: &str, category: &str, tracepoint: &str) -> bool {
+        self.try_attach_unpreempted(name, category, tracepoint)
+            .inspect_err(|error| log::info!("events can be missed, because their program can be preempted: {error}"))
+            .is_ok()
+    }
+
+    fn try_attach_unpreempted(&mut self, name: &str, category: &str, tracepoint: &str) -> Result<(), KernelError> {
+        let action = format!("attach to {category}:{tracepoint}");
+        let program: &mut TracePoint = self.program(name)?;
+        program.load().map_err(|error| KernelError::from_load(&action, &error))?;
+        let attached = program.attach(category, tracepoint);
+        attached.map(drop).map_err(|error| {
+            // A program without an attach point is not needed. The error of the attach is the one to show.
+            let _ = program.unload();
+            KernelError::from_error(&action, &error)
+        })
     }
 
     pub(super) fn program<'a, P>(&'a mut self, name: &str) -> Result<&'a mut P, KernelError>

@@ -105,7 +105,8 @@ impl Kernel {
         if let Some(options) = &options.activity {
             activity::attach(&mut bpf, options)?;
         }
-        tracepoints::attach_process(&mut bpf)?;
+        let is_after_others = options.counts_threads || options.activity.is_some();
+        tracepoints::attach_process(&mut bpf, is_after_others)?;
         tracepoints::attach_filter(&mut bpf, &options.filter)?;
         if let Err(error) = tracepoints::attach_cgroup_removal(&mut bpf) {
             log::info!("cgroups that are removed have no name: {error}");
