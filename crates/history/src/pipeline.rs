@@ -5,6 +5,7 @@ mod account_sender;
 mod delays;
 mod delta_sink;
 mod ended_parts;
+mod ended_sink;
 mod progress;
 mod shard;
 mod sink;
@@ -32,8 +33,9 @@ use shard::{Command, Shard, ShardTotals};
 pub use delays::Delays;
 pub use delta_sink::DeltaSink;
 pub use ended_parts::EndedParts;
+pub use ended_sink::{EndedReceiver, EndedSink, ended_channel};
 pub use progress::Progress;
-pub use sink::{AccountSink, EndedSink, Sinks};
+pub use sink::{AccountSink, Sinks};
 pub use source::{Drained, Source};
 pub use waiting_stacks::WaitingStacks;
 

@@ -10,13 +10,12 @@ use std::ops::AddAssign;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use harness::heap::{self, CountingAllocator};
 use memtrace_history::ledger::Settings;
-use memtrace_history::pipeline::{Drained, EndedParts, RunTotals, Shards, Sinks, Source};
+use memtrace_history::pipeline::{Drained, EndedParts, EndedReceiver, RunTotals, Shards, Sinks, Source, ended_channel};
 use memtrace_history::{
     ChangesInParts, CompletedImage, EndedProcesses, EndedSettings, ExactTotals, FramesByObject, NamedClasses,
 };
@@ -296,10 +295,22 @@ struct Outcome {
     memory: Vec<usize>,
 }
 
+/// Waits for images from a shard.
+fn next_images(receiver: &EndedReceiver) -> Vec<EndedImage> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some((_, images)) = receiver.arrived().next() {
+            return images;
+        }
+        assert!(Instant::now() < deadline, "the shards send ended images");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn replay(schedule: Schedule) -> Outcome {
     let collected = Arc::new(AtomicU64::new(0));
     let part = |shard| Part { schedule, shard, step: 0, collected: Arc::clone(&collected) };
-    let (sender, receiver) = mpsc::sync_channel(64);
+    let (sender, receiver) = ended_channel(64, usize::MAX);
     let sources = (0..SHARDS).map(part).collect();
     let mut shards =
         Shards::start(sources, SETTINGS, &[EventClass::Heap], &Sinks { ended: Some(sender), ..Sinks::default() })
@@ -311,8 +322,7 @@ fn replay(schedule: Schedule) -> Outcome {
     let mut numbers: HashMap<Pid, u64> = HashMap::new();
     let mut exited = 0;
     while exited < schedule.processes {
-        let (_, images) = receiver.recv_timeout(Duration::from_secs(60)).expect("the shards send ended images");
-        parts.add(images);
+        parts.add(next_images(&receiver));
         for EndedImage { id, end, at, usage, stacks, .. } in parts.take_complete(|_| true) {
             let number = numbers.entry(id.pid).or_insert(u64::from(id.pid.0) - FIRST_PID);
             let process = Process { number: *number, version: 0 };

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::mem;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-use memtrace_history::pipeline::{EndedParts, EndedSink, missing_frames};
+use memtrace_history::pipeline::{EndedParts, EndedReceiver, EndedSink, ended_channel, missing_frames};
 use memtrace_history::{CompletedImage, EndedProcesses, EndedSettings};
 use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{
@@ -43,7 +42,7 @@ const STACKS_OVERDUE: Duration = Duration::from_secs(30);
 
 /// Images that have ended during a run.
 pub(super) struct EndedImages {
-    parts: Receiver<(usize, Vec<EndedImage>)>,
+    parts: EndedReceiver,
     assembly: EndedParts,
     /// Maximum of [`EndedParts::stack_count`]. Beyond it, images wait only for parts and for [`SETTLED`].
     max_waiting: usize,
@@ -57,20 +56,15 @@ pub(super) struct EndedImages {
     asked: BTreeMap<ImageId, Tick>,
 }
 
-/// Returns the channel for parts from the shards.
-pub(super) fn channel() -> (EndedSink, Receiver<(usize, Vec<EndedImage>)>) {
-    mpsc::sync_channel(BATCHES)
+/// Returns the channel for parts from the shards. `max_waiting`: maximum number of totals and stacks in the channel.
+pub(super) fn channel(max_waiting: usize) -> (EndedSink, EndedReceiver) {
+    ended_channel(BATCHES, max_waiting)
 }
 
 impl EndedImages {
     /// Returns an empty collection, which receives parts from `shards` shards. `max_waiting`: maximum number of totals and
     /// stacks of images that wait for missing data.
-    pub(super) fn new(
-        parts: Receiver<(usize, Vec<EndedImage>)>,
-        shards: usize,
-        max_waiting: usize,
-        settings: EndedSettings,
-    ) -> Self {
+    pub(super) fn new(parts: EndedReceiver, shards: usize, max_waiting: usize, settings: EndedSettings) -> Self {
         Self {
             parts,
             assembly: EndedParts::new(shards),
@@ -131,9 +125,7 @@ impl EndedImages {
 
     /// Receives the parts that have arrived.
     fn receive(&mut self) {
-        while let Ok((_, parts)) = self.parts.try_recv() {
-            self.assembly.add(parts);
-        }
+        self.parts.arrived().for_each(|(_, parts)| self.assembly.add(parts));
     }
 
     /// Adds an image to the ended processes. `now`: time of the addition.

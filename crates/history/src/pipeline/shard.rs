@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError, TrySendError};
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use memtrace_model::{
@@ -15,8 +15,9 @@ use memtrace_model::{
 use super::account_sender::AccountSender;
 use super::delays::{DelayMeter, Delays};
 use super::delta_sink::DeltaSender;
+use super::ended_sink::EndedSink;
 use super::progress::{Progress, ShardProgress};
-use super::sink::{EndedSink, Sinks};
+use super::sink::Sinks;
 use super::source::{Drained, Source};
 use crate::account_changes::{AccountChanges, GroupMember};
 use crate::ledger::{BATCH, Demoted, Ledger, Settings, UserOf};
@@ -316,10 +317,8 @@ impl<S: Source> Shard<S> {
             }
             self.unsent = self.ledger.take_ended();
         }
-        let Some((number, sink)) = self.sink.as_ref().filter(|_| !self.unsent.is_empty()) else { return };
-        match sink.try_send((*number, std::mem::take(&mut self.unsent))) {
-            Ok(()) => {}
-            Err(TrySendError::Full((_, images)) | TrySendError::Disconnected((_, images))) => self.unsent = images,
+        if let Some((number, sink)) = self.sink.as_ref().filter(|_| !self.unsent.is_empty()) {
+            sink.try_send(*number, &mut self.unsent);
         }
     }
 

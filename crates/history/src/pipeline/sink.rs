@@ -2,13 +2,9 @@
 
 use std::sync::mpsc::SyncSender;
 
-use memtrace_model::EndedImage;
-
 use super::delta_sink::DeltaSink;
+use super::ended_sink::EndedSink;
 use crate::account_changes::AccountChanges;
-
-/// Receives the images that have ended in a shard, with the index of the shard.
-pub type EndedSink = SyncSender<(usize, Vec<EndedImage>)>;
 
 /// Receives the changed accounts of a shard: on request, at each split, at the end of each delta, and before each
 /// batch of ended images. The number identifies the last split at or before the end of the changes; 0 if there is

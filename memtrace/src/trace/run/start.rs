@@ -94,7 +94,7 @@ pub(in crate::trace) fn start(
     let (prepared, accounts) = Prepared::with_accounts(config, &plan);
     let sources: Vec<_> = readers.into_iter().map(|reader| RingSource::new(reader, config.tuning.realtime)).collect();
     let rings = sources.len();
-    let (sink, ended) = ended_images::channel();
+    let (sink, ended) = ended_images::channel(plan.ended.waiting);
     let sinks = Sinks { ended: Some(sink), deltas, accounts };
     let shards = Shards::start(sources, settings(config, &plan), &config.events, &sinks)
         .map_err(|error| Error::Failed(error.to_string()))?;

@@ -1,7 +1,6 @@
 //! Images that end during a run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 
 use memtrace_model::{EndedImage, ImageEnd, ImageId, Snapshots};
 
@@ -24,10 +23,11 @@ proptest! {
         steps in prop::collection::vec(any_step(), 0..300),
         shards in 1..4_u32,
         capacity in 0..3_usize,
+        max_stacks in prop::sample::select(vec![1, 4, usize::MAX]),
     ) {
         let events = events_of(steps);
         let expected = finish(&events, 1, Settings::UNLIMITED).snapshots;
-        let (sink, receiver) = mpsc::sync_channel(capacity);
+        let (sink, receiver) = ended_channel(capacity, max_stacks);
         let sinks = Sinks { ended: Some(sink), ..Sinks::default() };
         let mut running = Shards::start(sources(&events, shards), Settings::UNLIMITED, EventClass::ALL, &sinks).unwrap();
         drop(sinks);
@@ -54,18 +54,18 @@ fn an_image_whose_exit_was_lost_in_a_ring_is_ended() {
             (feed, (ChannelSource { records, name }, names))
         })
         .unzip();
-    let (sink, receiver) = mpsc::sync_channel(8);
+    let (sink, receiver) = ended_channel(8, usize::MAX);
     let mut shards =
         Shards::start(channels, Settings::UNLIMITED, EventClass::ALL, &Sinks { ended: Some(sink), ..Sinks::default() })
             .unwrap();
     feeds[1].send(Some(alloc(32, 20))).unwrap();
     feeds[0].send(Some(alloc(16, 10))).unwrap();
     feeds[0].send(Some(Event { kind: EventKind::Exit, ..alloc(16, 10) })).unwrap();
-    let (first, images) = receiver.recv().unwrap();
+    let (first, images) = receiver.iter().next().unwrap();
     assert_eq!((first, images[0].id, images.len()), (0, id, 1));
     // Both shards get the command. The first shard has ended the image before.
     shards.end_images(vec![(id, ImageEnd::Exit, Tick(7))], NOW);
-    let (second, images) = receiver.recv().unwrap();
+    let (second, images) = receiver.iter().next().unwrap();
     assert_eq!((second, images[0].id, images[0].at, images.len()), (1, id, Tick(7), 1));
     assert_eq!(images[0].usage[0].1.total.exit().bytes, Bytes(20));
     let totals = shards.finish(NOW);
@@ -97,12 +97,12 @@ impl Source for Endless {
 fn an_image_ends_although_the_ring_never_becomes_empty() {
     let id = ImageId { pid: Pid(1), ordinal: 0 };
     let has_ended = Arc::new(AtomicBool::new(false));
-    let (sink, receiver) = mpsc::sync_channel(8);
+    let (sink, receiver) = ended_channel(8, usize::MAX);
     let sinks = Sinks { ended: Some(sink), ..Sinks::default() };
     let source = Endless { tick: 0, has_ended: Arc::clone(&has_ended) };
     let mut shards = Shards::start(vec![source], Settings::UNLIMITED, EventClass::ALL, &sinks).unwrap();
     shards.end_images(vec![(id, ImageEnd::Exit, Tick(2))], Tick(3));
-    let (_, images) = receiver.recv().unwrap();
+    let (_, images) = receiver.iter().next().unwrap();
     assert_eq!((images[0].id, images[0].end, images[0].at), (id, ImageEnd::Exit, Tick(2)));
     let allocated = images[0].heap().map_or(0, |heap| heap.total.alloc().count);
     assert!(allocated >= 2 << 14, "all records from before the command are applied: {allocated}");
@@ -121,7 +121,7 @@ fn an_image_that_other_processes_share_is_kept() {
 fn assert_is_kept(exit: Option<EventKind>) {
     let id = ImageId { pid: Pid(1), ordinal: 0 };
     let ((feed, records), (name, _names)) = (channel(), channel());
-    let (sink, receiver) = mpsc::sync_channel(8);
+    let (sink, receiver) = ended_channel(8, usize::MAX);
     let sinks = Sinks { ended: Some(sink), ..Sinks::default() };
     let source = ChannelSource { records, name };
     let mut shards = Shards::start(vec![source], Settings::UNLIMITED, EventClass::ALL, &sinks).unwrap();
@@ -139,7 +139,7 @@ fn assert_is_kept(exit: Option<EventKind>) {
     };
     assert_eq!(kept, [id]);
     send(2, EventKind::Exit);
-    let (_, images) = receiver.recv().unwrap();
+    let (_, images) = receiver.iter().next().unwrap();
     assert_eq!(images.iter().map(|image| image.id.pid.0).collect::<Vec<_>>(), [2, 1]);
     assert!(shards.finish(NOW).ended.is_empty());
 }
