@@ -17,6 +17,8 @@ pub struct EndedSink {
     held: Held,
     /// The channel is full while it holds at least this number of totals and stacks.
     max_stacks: usize,
+    /// Number of totals and stacks up to which a batch passes although the channel has too many.
+    small: usize,
 }
 
 /// Receives the images of an [`EndedSink`].
@@ -36,17 +38,20 @@ struct Held(Arc<AtomicUsize>);
 pub fn ended_channel(batches: usize, max_stacks: usize) -> (EndedSink, EndedReceiver) {
     let (sender, receiver) = mpsc::sync_channel(batches);
     let held = Held::default();
-    (EndedSink { sender, held: held.clone(), max_stacks: max_stacks.max(1) }, EndedReceiver { receiver, held })
+    let small = max_stacks / batches.max(1);
+    (EndedSink { sender, held: held.clone(), max_stacks: max_stacks.max(1), small }, EndedReceiver { receiver, held })
 }
 
 impl EndedSink {
     /// Sends `images` unless the channel is full. Leaves those that it has not sent.
     pub(super) fn try_send(&self, shard: usize, images: &mut Vec<EndedImage>) {
-        // The shards do not wait for each other, so each of them can exceed the limit by one batch.
-        if self.held.0.load(Ordering::Relaxed) >= self.max_stacks {
+        let count = stack_count(images);
+        // The shards do not wait for each other, so each of them can exceed the limit by one batch. The images of a busy shard
+        // wait for parts of all other shards, which have few or no stacks: if the busy shard kept the channel full, these images
+        // would never be complete. So small batches pass. Together, they are at most as large as `max_stacks`.
+        if count > self.small && self.held.0.load(Ordering::Relaxed) >= self.max_stacks {
             return;
         }
-        let count = stack_count(images);
         // The receiver must not subtract the number before it is added.
         self.held.0.fetch_add(count, Ordering::Relaxed);
         match self.sender.try_send((shard, mem::take(images))) {
@@ -116,9 +121,10 @@ mod tests {
         };
         assert_eq!(send(0, vec![image(1, 60), image(2, 39)]), 0);
         assert_eq!(send(1, vec![image(1, 1000)]), 0, "99 of 100");
-        assert_eq!([send(0, vec![image(3, 0), image(4, 1)]), send(1, vec![image(5, 0)])], [2, 1]);
-        assert_eq!(pids(receiver.arrived()), [(0, vec![1, 2]), (1, vec![1])]);
-        assert_eq!(send(0, vec![image(3, 0), image(4, 1)]), 0);
+        assert_eq!([send(0, vec![image(3, 0), image(4, 11)]), send(1, vec![image(5, 11)])], [2, 1]);
+        assert_eq!(send(2, vec![image(3, 0), image(4, 10)]), 0, "the parts of other shards pass");
+        assert_eq!(pids(receiver.arrived()), [(0, vec![1, 2]), (1, vec![1]), (2, vec![3, 4])]);
+        assert_eq!(send(0, vec![image(3, 0), image(4, 11)]), 0);
         assert_eq!(pids(receiver.arrived()), [(0, vec![3, 4])]);
     }
 
