@@ -33,7 +33,9 @@ pub(super) const SETTLED: Duration = Duration::from_millis(200);
 /// A missing part or mmap event is overdue this time after the end of its image.
 const OVERDUE: Duration = Duration::from_secs(5);
 
-/// Interval of the checks for overdue parts.
+/// Interval of the checks for overdue parts, and minimum age of an overdue part. A ring whose first record is reserved and not
+/// submitted looks empty: the thread that writes this record can be preempted for a while. If the image ended meanwhile, the
+/// record of its end would end the next image of the pid.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// Stacks that user space finishes are overdue this time after the end of their image. By then, the unwind tables of all
@@ -195,7 +197,7 @@ impl EndedImages {
         for id in context.shards.take_kept() {
             self.asked.remove(&id);
         }
-        let parts_overdue = earlier(now, self.limited(OVERDUE));
+        let parts_overdue = earlier(now, self.limited(OVERDUE).max(ASK_EVERY));
         let missing = self.assembly.incomplete(parts_overdue).chain(context.tracker.ended_before(overdue));
         let missing: BTreeMap<_, _> = missing.map(|(id, end, at)| (id, (end, at))).collect();
         let mut new = Vec::new();
