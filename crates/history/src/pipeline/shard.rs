@@ -154,7 +154,8 @@ impl<S: Source> Shard<S> {
             if records < DRAIN_LIMIT || self.waiting.len() > MAX_WAITING {
                 self.apply_waiting(false);
             }
-            self.end_images(records < DRAIN_LIMIT);
+            let is_empty = records < DRAIN_LIMIT && (self.to_end.is_empty() || !self.source.has_unread());
+            self.end_images(is_empty);
             if records < DRAIN_LIMIT {
                 end_at_marks(&mut self.deltas, &mut self.accounts, &mut self.ledger, |_| true);
                 if let Some(accounts) = &mut self.accounts {

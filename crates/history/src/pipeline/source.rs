@@ -14,6 +14,12 @@ pub trait Source: Send {
     /// without waiting.
     fn drain<F: FnMut(Event)>(&mut self, limit: usize, sink: F) -> Drained;
 
+    /// Returns true if the source has more records, or one that is not complete yet. It holds back the complete ones behind it:
+    /// the thread that writes it can be preempted.
+    fn has_unread(&mut self) -> bool {
+        false
+    }
+
     /// Returns the total time that the thread that drains the source has waited for a processor; 0 if the time is not
     /// known.
     fn waited(&self) -> Duration {

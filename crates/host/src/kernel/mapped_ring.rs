@@ -73,6 +73,11 @@ impl MappedRing {
     pub(super) fn next_record(&mut self) -> Option<RingRecord<'_>> {
         self.view.next_record()
     }
+
+    /// Returns true if the ring has records, including one that is not complete yet.
+    pub(super) fn has_unread(&mut self) -> bool {
+        self.view.unread().is_some()
+    }
 }
 
 impl AsRawFd for MappedRing {

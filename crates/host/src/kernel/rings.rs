@@ -63,6 +63,11 @@ impl RingReader {
         HAS_PRIORITY.load(Ordering::Relaxed)
     }
 
+    /// Returns true if the ring has records, including one that is not complete yet.
+    pub fn has_unread(&mut self) -> bool {
+        self.0.has_unread()
+    }
+
     /// Decodes up to `limit` records, and passes their events to `sink` in order.
     pub fn drain(&mut self, limit: u64, mut sink: impl FnMut(Event)) -> Drained {
         let mut drained = Drained::default();

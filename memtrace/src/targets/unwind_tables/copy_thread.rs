@@ -135,7 +135,7 @@ impl Shared {
         self.bytes.fetch_add(copies.iter().map(StackCopy::size).sum(), Ordering::Relaxed);
         self.count.fetch_add(copies.len(), Ordering::Relaxed);
         self.copies.lock().unwrap_or_else(PoisonError::into_inner).append(&mut copies);
-        if read < BATCH {
+        if read < BATCH && !reader.has_unread() {
             *self.emptied.lock().unwrap_or_else(PoisonError::into_inner) = Some(begin);
         }
         read

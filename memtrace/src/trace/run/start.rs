@@ -276,6 +276,10 @@ impl Source for RingSource {
         Drained { records, bad: drained.bad }
     }
 
+    fn has_unread(&mut self) -> bool {
+        self.reader.has_unread()
+    }
+
     fn user_of(pid: Pid) -> Option<u32> {
         procfs::responsible_user(pid)
     }

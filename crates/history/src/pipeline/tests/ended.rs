@@ -110,6 +110,53 @@ fn an_image_ends_although_the_ring_never_becomes_empty() {
     assert!(shards.finish(NOW).failures.is_empty());
 }
 
+/// Source whose first record is incomplete until `records` are there. Counts the reads.
+struct Blocked {
+    reads: Sender<()>,
+    records: Receiver<Vec<Event>>,
+    is_complete: bool,
+}
+
+impl Source for Blocked {
+    fn drain<F: FnMut(Event)>(&mut self, _: usize, sink: F) -> Drained {
+        let _ = self.reads.send(());
+        let Ok(events) = self.records.try_recv() else { return Drained::default() };
+        self.is_complete = true;
+        let records = events.len();
+        events.into_iter().for_each(sink);
+        Drained { records, bad: 0 }
+    }
+
+    fn has_unread(&mut self) -> bool {
+        !self.is_complete
+    }
+
+    fn wait(&mut self, _: Duration) {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn an_image_does_not_end_before_records_behind_an_incomplete_one() {
+    let id = ImageId { pid: Pid(1), ordinal: 0 };
+    let ((reads, read), (feed, records)) = (channel(), channel());
+    let (sink, receiver) = ended_channel(8, usize::MAX);
+    let sinks = Sinks { ended: Some(sink), ..Sinks::default() };
+    let source = Blocked { reads, records, is_complete: false };
+    let mut shards = Shards::start(vec![source], Settings::UNLIMITED, EventClass::ALL, &sinks).unwrap();
+    shards.end_images(vec![(id, ImageEnd::Exit, Tick(7))], NOW);
+    // The shard takes the command before the second of these reads at the latest.
+    (0..read.try_iter().count() + 3).for_each(|_| read.recv().unwrap());
+    let exit = Event { kind: EventKind::Exit, tick: Tick(5), ..alloc(16, 10) };
+    feed.send(vec![Event { tick: Tick(4), ..alloc(16, 10) }, exit]).unwrap();
+    let (_, images) = receiver.iter().next().unwrap();
+    let ends: Vec<_> = images.iter().map(|image| (image.id, image.at)).collect();
+    assert_eq!(ends, [(id, Tick(5))], "the record ends the image, and the command no further one");
+    assert_eq!(images[0].heap().map(|heap| heap.total.alloc().bytes), Some(Bytes(10)));
+    let totals = shards.finish(NOW);
+    assert!(totals.ended.is_empty() && totals.failures.is_empty());
+}
+
 #[test]
 fn an_image_that_other_processes_share_is_kept() {
     assert_is_kept(Some(EventKind::Exit));

@@ -103,6 +103,20 @@ fn records_are_freed_when_they_are_dropped() {
 }
 
 #[test]
+fn an_incomplete_record_is_unread() {
+    let mut ring = Fake::new(0);
+    let mut view = ring.view();
+    assert!(view.unread().is_none());
+    let first = ring.reserve(5);
+    ring.write(&record(13));
+    assert!(view.next_record().is_none(), "the first record holds the second one back");
+    assert!(view.unread().is_some());
+    ring.commit(first, &record(5), 0);
+    assert_eq!(read_all(&mut view), [record(5), record(13)]);
+    assert!(view.unread().is_none());
+}
+
+#[test]
 fn records_that_wrap_around_the_end_are_read() {
     for distance in (8..=80).step_by(8) {
         for length in 0..=72 {

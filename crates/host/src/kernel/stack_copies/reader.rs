@@ -30,6 +30,11 @@ impl StackCopyReader {
         limit
     }
 
+    /// Returns true if the ring has records, including one that is not complete yet.
+    pub fn has_unread(&mut self) -> bool {
+        self.ring.has_unread()
+    }
+
     /// Returns a descriptor that becomes readable when a BPF program wakes the reader.
     #[must_use]
     pub fn descriptor(&self) -> RawFd {
