@@ -18,7 +18,7 @@ pub(super) const DEMO: Scenario = Scenario {
         Step::Run { name: "record", command: "sudo memtrace record --pid $PID -d 20s -o run.memtrace" },
         Step::Run { name: "diff", command: "memtrace diff run.memtrace@+10s run.memtrace" },
         Step::Run { name: "accounts", command: "sudo memtrace accounts --pid $PID --by thread -d 3s" },
-        Step::Run { name: "faults", command: "sudo memtrace faults --pid $PID -d 5s" },
+        Step::Run { name: "faults", command: "sudo memtrace faults --pid $PID -d 5s -o faults.svg" },
         Step::Start {
             name: "threads",
             variable: "THREADS",
