@@ -46,7 +46,8 @@ const STACKS_OVERDUE: Duration = Duration::from_secs(30);
 pub(super) struct EndedImages {
     parts: EndedReceiver,
     assembly: EndedParts,
-    /// Maximum of [`EndedParts::stack_count`]. Beyond it, images wait only for parts and for [`SETTLED`].
+    /// Maximum of [`EndedParts::stack_count`]. Beyond it, images wait only for parts, for [`SETTLED`], and until the copies of
+    /// their stacks were read.
     max_waiting: usize,
     processes: EndedProcesses,
     coverage: Coverage,
@@ -84,12 +85,17 @@ impl EndedImages {
     pub(super) fn complete(&mut self, now: Tick, context: &mut Context, parts: &mut Parts) {
         self.receive();
         let settled = earlier(now, SETTLED);
-        let [overdue, stacks_overdue] = [OVERDUE, STACKS_OVERDUE].map(|wait| earlier(now, self.limited(wait)));
+        let overdue = earlier(now, self.limited(OVERDUE));
+        let [copies_overdue, stacks_overdue] = [OVERDUE, STACKS_OVERDUE].map(|wait| earlier(now, wait));
+        // Stacks whose copies were read are cut beyond the limit. The frames of the others would be lost.
+        let is_beyond_limit = self.is_beyond_limit();
+        let is_cut = is_beyond_limit && context.tables.has_read_copies(SETTLED);
+        let stacks_overdue = if is_beyond_limit { copies_overdue } else { stacks_overdue };
         let images = self.assembly.take_complete(|image| {
             let has_ended = image.at < overdue || image.at < settled && !context.tracker.awaits_end(image.id);
             // The largest tick is reached after 52 days; from then on, ages are unknown.
             now == Tick(u32::MAX)
-                || has_ended && (image.at < stacks_overdue || context.tables.completes(image, SETTLED))
+                || has_ended && (is_cut || image.at < stacks_overdue || context.tables.completes(image, SETTLED))
         });
         context.tracker.set_owners(images.iter().filter_map(|image| Some((image.id, image.owner?))).collect());
         if !images.is_empty() {
@@ -112,7 +118,11 @@ impl EndedImages {
     /// Returns the time to wait for data that is missing for up to `wait` after the end of an image: less if too many stacks
     /// wait.
     fn limited(&self, wait: Duration) -> Duration {
-        if self.assembly.stack_count() > self.max_waiting { SETTLED } else { wait }
+        if self.is_beyond_limit() { SETTLED } else { wait }
+    }
+
+    const fn is_beyond_limit(&self) -> bool {
+        self.assembly.stack_count() > self.max_waiting
     }
 
     /// Returns the objects in the stacks of the ended processes, each with one reference.

@@ -150,6 +150,11 @@ impl CutStacks {
         &self.finished
     }
 
+    /// Returns true if all copies that are older than `age` were read.
+    pub(super) fn has_read(&self, age: Duration) -> bool {
+        self.reader.has_read(age)
+    }
+
     /// Returns true if no further frames of an ended image will be known: all are known, or its copies are finished.
     /// The records of the other stacks were lost, or the ledgers have merged these stacks. `age`: time since the end of
     /// the image, or less.
@@ -157,7 +162,7 @@ impl CutStacks {
         // If IDs of merged stacks were forgotten, the image does not wait for copies in the ring: their IDs can be among
         // the forgotten ones.
         let has_forgotten = image.usage.iter().any(|(_, usage)| usage.has_forgotten);
-        let has_read_all = || has_forgotten || self.reader.has_read(age);
+        let has_read_all = || has_forgotten || self.has_read(age);
         self.finished.completes(image) || has_read_all() && !self.has_copy_of(image.id.pid, image.at)
     }
 

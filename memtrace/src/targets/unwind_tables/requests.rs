@@ -169,6 +169,11 @@ impl UnwindTables {
         self.cut_stacks.as_ref().is_none_or(|stacks| stacks.completes(image, age))
     }
 
+    /// Returns true if all stack copies that are older than `age` were read.
+    pub(crate) fn has_read_copies(&self, age: Duration) -> bool {
+        self.cut_stacks.as_ref().is_none_or(|stacks| stacks.has_read(age))
+    }
+
     /// Returns the stacks that were finished in user space so far.
     pub(crate) fn finished_stacks(&self) -> Option<&FinishedStacks> {
         self.cut_stacks.as_ref().map(CutStacks::finished)
