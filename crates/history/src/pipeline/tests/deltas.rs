@@ -181,7 +181,7 @@ fn interval_without_events_has_no_changes() {
     feed.send(Some(alloc(16, 10))).unwrap();
     let live = |delta: &Delta| delta.usage.get(&EventClass::Heap).map(|images| images[&ID].total.live().bytes.0);
     while receiver.recv().map(|(_, delta)| live(&delta)).unwrap() != Some(10) {}
-    let (_, next) = receiver.iter().next().unwrap();
+    let (_, next) = receiver.recv().unwrap();
     assert_eq!(next, Delta { until: next.until, ..Delta::default() });
     feed.send(Some(Event { kind: EventKind::Free { address: AbsAddr(16), is_last: false }, ..alloc(16, 10) })).unwrap();
     let change = receiver.iter().find_map(|(_, delta)| live(&delta)).unwrap();
