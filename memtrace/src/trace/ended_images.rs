@@ -85,12 +85,11 @@ impl EndedImages {
     pub(super) fn complete(&mut self, now: Tick, context: &mut Context, parts: &mut Parts) {
         self.receive();
         let settled = earlier(now, SETTLED);
-        let overdue = earlier(now, self.limited(OVERDUE));
-        let [copies_overdue, stacks_overdue] = [OVERDUE, STACKS_OVERDUE].map(|wait| earlier(now, wait));
-        // Stacks whose copies were read are cut beyond the limit. The frames of the others would be lost.
         let is_beyond_limit = self.is_beyond_limit();
+        let overdue = earlier(now, if is_beyond_limit { SETTLED } else { OVERDUE });
+        let stacks_overdue = earlier(now, if is_beyond_limit { OVERDUE } else { STACKS_OVERDUE });
+        // Stacks whose copies were read are cut beyond the limit. The frames of the others would be lost.
         let is_cut = is_beyond_limit && context.tables.has_read_copies(SETTLED);
-        let stacks_overdue = if is_beyond_limit { copies_overdue } else { stacks_overdue };
         let images = self.assembly.take_complete(|image| {
             let has_ended = image.at < overdue || image.at < settled && !context.tracker.awaits_end(image.id);
             // The largest tick is reached after 52 days; from then on, ages are unknown.
@@ -115,12 +114,7 @@ impl EndedImages {
         }
     }
 
-    /// Returns the time to wait for data that is missing for up to `wait` after the end of an image: less if too many stacks
-    /// wait.
-    fn limited(&self, wait: Duration) -> Duration {
-        if self.is_beyond_limit() { SETTLED } else { wait }
-    }
-
+    /// Returns true if too many stacks wait: images then wait less for missing data.
     const fn is_beyond_limit(&self) -> bool {
         self.assembly.stack_count() > self.max_waiting
     }
@@ -207,7 +201,7 @@ impl EndedImages {
         for id in context.shards.take_kept() {
             self.asked.remove(&id);
         }
-        let parts_overdue = earlier(now, self.limited(OVERDUE).max(ASK_EVERY));
+        let parts_overdue = earlier(now, if self.is_beyond_limit() { ASK_EVERY } else { OVERDUE });
         let missing = self.assembly.incomplete(parts_overdue).chain(context.tracker.ended_before(overdue));
         let missing: BTreeMap<_, _> = missing.map(|(id, end, at)| (id, (end, at))).collect();
         let mut new = Vec::new();
