@@ -13,6 +13,7 @@ use std::os::fd::{AsFd as _, AsRawFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+use std::time::Duration;
 
 use aya::maps::MapData;
 use aya_obj::generated::{BPF_RINGBUF_BUSY_BIT, BPF_RINGBUF_DISCARD_BIT, BPF_RINGBUF_HDR_SZ};
@@ -77,6 +78,15 @@ impl MappedRing {
     /// Returns true if the ring has records, including one that is not complete yet.
     pub(super) fn has_unread(&mut self) -> bool {
         self.view.unread().is_some()
+    }
+
+    /// Waits until a BPF program wakes the reader, or `timeout` elapses.
+    pub(super) fn wait(&self, timeout: Duration) {
+        let mut ready = libc::pollfd { fd: self.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let timeout = libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX);
+        // The caller reads the ring after any outcome.
+        // SAFETY: the call gets one initialized pollfd, and the ring keeps its descriptor open.
+        let _ = unsafe { libc::poll(&raw mut ready, 1, timeout) };
     }
 }
 

@@ -1,6 +1,5 @@
 //! Ring buffers of events, and their readers.
 
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -86,10 +85,6 @@ impl RingReader {
 
     /// Waits until a BPF program wakes the reader, or `timeout` elapses.
     pub fn wait(&mut self, timeout: Duration) {
-        let mut ready = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let timeout = libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX);
-        // The caller reads the ring after any outcome.
-        // SAFETY: the call gets one initialized pollfd, and the ring keeps its descriptor open.
-        let _ = unsafe { libc::poll(&raw mut ready, 1, timeout) };
+        self.0.wait(timeout);
     }
 }

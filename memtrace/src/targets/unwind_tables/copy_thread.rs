@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::mem;
-use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -124,7 +123,7 @@ impl Shared {
                 return;
             }
             let pause = if read > 0 { SHORT_PAUSE } else { PAUSE };
-            if is_full { thread::sleep(pause) } else { wait(reader.descriptor(), pause) }
+            if is_full { thread::sleep(pause) } else { reader.wait(pause) }
         }
     }
 
@@ -152,14 +151,6 @@ impl fmt::Debug for CopyThread {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("CopyThread").finish_non_exhaustive()
     }
-}
-
-/// Waits until BPF programs wake the reader, but at most for `pause`.
-fn wait(ring: RawFd, pause: Duration) {
-    let mut ready = libc::pollfd { fd: ring, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one initialized pollfd is passed. Its descriptor lives as long as the reader. The ring buffer is read
-    // after any outcome.
-    let _ = unsafe { libc::poll(&raw mut ready, 1, pause.as_millis() as libc::c_int) };
 }
 
 #[cfg(test)]

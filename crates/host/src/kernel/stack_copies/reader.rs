@@ -1,6 +1,6 @@
 //! Reader of the ring of stack copies.
 
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::time::Duration;
 
 use super::assembly::{Assembly, StackCopy};
 use crate::kernel::bpf::Bpf;
@@ -35,9 +35,8 @@ impl StackCopyReader {
         self.ring.has_unread()
     }
 
-    /// Returns a descriptor that becomes readable when a BPF program wakes the reader.
-    #[must_use]
-    pub fn descriptor(&self) -> RawFd {
-        self.ring.as_raw_fd()
+    /// Waits until a BPF program wakes the reader, or `timeout` elapses.
+    pub fn wait(&self, timeout: Duration) {
+        self.ring.wait(timeout);
     }
 }
