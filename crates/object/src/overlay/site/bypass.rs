@@ -7,26 +7,16 @@ use memtrace_model::Signature;
 
 use super::function_body::FunctionBody;
 use super::instruction::{FlagUse, Instruction, MemoryWrite, RAX, Registers, callee, callee_by_pointer};
+use super::liveness::{CALLER_SAVED, RESULTS};
 use super::prefix::Branch;
 use crate::elf::Machine;
-use crate::probe_site::{Flow, GeneralRegister, ObjectCode};
+use crate::probe_site::{Flow, ObjectCode};
 
 /// Maximum number of instructions after a branch. The failure of glibc's `calloc` has ten.
 const MAX_INSTRUCTIONS: usize = 32;
 
 /// Maximum number of states of a search through a function.
 const MAX_STATES: usize = 1024;
-
-/// Registers that have no value after a call: rcx, rsi, rdi, r8, r9, r10 and r11.
-const LOST_BY_CALLS: [GeneralRegister; 7] = [
-    GeneralRegister(1),
-    GeneralRegister(6),
-    GeneralRegister(7),
-    GeneralRegister(8),
-    GeneralRegister(9),
-    GeneralRegister(10),
-    GeneralRegister(11),
-];
 
 /// Result of a function that returns no block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +135,8 @@ impl Path {
         let by_jump = |(from, to): &(u64, u64)| {
             *from != branch && self.instructions.contains(to) && !self.instructions.contains(from)
         };
-        let lost: Registers = LOST_BY_CALLS.into_iter().collect();
+        // After a call, these registers have no value.
+        let lost: Registers = CALLER_SAVED.into_iter().filter(|register| !RESULTS.contains(register)).collect();
         let continues = |start: &u64| match function.flow_before(*start) {
             Some(Flow::Jump(_) | Flow::Indirect | Flow::Return | Flow::Trap) => false,
             // A call before code that needs such a register does not return.
@@ -300,6 +291,7 @@ impl NullPath {
 mod tests {
     use super::*;
     use crate::overlay::site::synthetic::{HOOKED, IMPORT, START, STUB, SyntheticCode, to};
+    use crate::probe_site::GeneralRegister;
 
     const ALLOC: Signature = Signature::Alloc { size: 0 };
     const ALLOC_OUT: Signature = Signature::AllocOut { out: 0, size: 2 };

@@ -13,7 +13,7 @@ const MAX_INSTRUCTIONS: usize = 256;
 const WITHOUT_VALUE: [GeneralRegister; 3] = [RAX, GeneralRegister(10), GeneralRegister(11)];
 
 /// Registers that can have the result of a function: rax and rdx.
-const RESULTS: [GeneralRegister; 2] = [RAX, GeneralRegister(2)];
+pub(super) const RESULTS: [GeneralRegister; 2] = [RAX, GeneralRegister(2)];
 
 /// Registers that a called function need not preserve, in the order of their use.
 pub(super) const CALLER_SAVED: [GeneralRegister; 9] = [
