@@ -100,13 +100,18 @@ fn foreign_breakpoint_at_a_site_is_refused() {
         target.assert_untouched();
         target.clear();
         // The same process without the probe is patched.
-        let tracer = target.trace(EACH);
-        let expected = target.victim.work();
-        let report = tracer.stop().report();
-        report.assert_nothing_lost();
-        assert_eq!(only_entry(&report, pid).totals, expected.totals);
+        assert_each_is_a_sample(&mut target);
         target.finish();
     }
+}
+
+/// Traces each allocation by a patch, and compares the totals with the target's own.
+fn assert_each_is_a_sample(target: &mut Target) {
+    let tracer = target.trace(EACH);
+    let expected = target.victim.work();
+    let report = tracer.stop().report();
+    report.assert_nothing_lost();
+    assert_eq!(only_entry(&report, target.pid()).totals, expected.totals);
 }
 
 #[test]
@@ -136,11 +141,7 @@ fn stub_that_another_process_has_locked_is_refused() {
     target.victim.work();
     drop(lock);
     target.clear();
-    let tracer = target.trace(EACH);
-    let expected = target.victim.work();
-    let report = tracer.stop().report();
-    report.assert_nothing_lost();
-    assert_eq!(only_entry(&report, pid).totals, expected.totals);
+    assert_each_is_a_sample(&mut target);
     target.finish();
 }
 
