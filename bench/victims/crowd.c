@@ -10,10 +10,7 @@ static __attribute__((noreturn)) void *run(void *is_busy) {
             pause();
             continue;
         }
-        void *volatile block = malloc(64);
-        if (!block)
-            abort();
-        free(block);
+        allocate_and_free(64);
     }
 }
 

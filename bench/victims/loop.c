@@ -36,12 +36,8 @@ static void act(unsigned long long action) {
 }
 
 static __attribute__((noinline)) void run(unsigned long long pairs, size_t size) {
-    for (unsigned long long i = 0; i < pairs; i++) {
-        void *volatile block = malloc(size);
-        if (!block)
-            abort();
-        free(block);
-    }
+    for (unsigned long long i = 0; i < pairs; i++)
+        allocate_and_free(size);
 }
 
 int main(int count, char **arguments) {

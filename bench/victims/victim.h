@@ -26,6 +26,14 @@ static inline int set_affinity(const char *list) {
     return CPU_COUNT(&set);
 }
 
+/* Allocates a block and frees it. The pointer is volatile, so that the compiler keeps both calls. */
+static inline __attribute__((always_inline)) void allocate_and_free(size_t size) {
+    void *volatile block = malloc(size);
+    if (!block)
+        abort();
+    free(block);
+}
+
 static inline void ready(void) { dprintf(STDOUT_FILENO, "ready %d\n", getpid()); }
 
 /* Waits for a line with a number; returns 0 at the end of the input. Does not read beyond the line. */
