@@ -4,6 +4,7 @@ mod accounts;
 mod activity;
 mod demotions;
 mod go_profiles;
+mod lock_waits;
 mod overhead;
 mod own_memory;
 mod pages;

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use memtrace_host::kernel::ThreadFilter;
 use memtrace_host::patcher::Stops;
-use memtrace_host::procfs;
+use memtrace_host::procfs::{self, ControlPage};
 use memtrace_model::{
     AbsAddr, Bytes, EndedImage, EventClass, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason, Losses, Mapping,
     PatchedProcess, Pid, ProcessImage, Tick, format, printable,
@@ -40,6 +40,7 @@ use self::patcher_thread::PatcherThread;
 use self::state::{State, source_in};
 use self::watch::{MOST_LOST, Watched};
 use self::watch_list::{WatchList, read_last};
+use super::lock_waits::LastLockWaits;
 use super::recorded_samplers::RecordedSamplers;
 use super::samplers::has_samples;
 use crate::run_kit::error::{Error, from_engines};
@@ -286,13 +287,30 @@ impl RunPatches {
         }
     }
 
-    /// Examines the images that are due.
+    /// Examines the images that are due, and reads or examines the slow ones after all others.
     fn examine_due(&mut self, context: &mut Context) {
         let now = Instant::now();
         for id in self.candidates.take_due(now) {
-            if let Some(at) = self.examine(id, now, context) {
-                self.candidates.set(id, at);
+            match self.list.waits.begin() {
+                Some(begin) => self.examine_timed(id, begin, context),
+                None => self.candidates.set(id, now),
             }
+        }
+        self.list.read_slow(&context.shards);
+        if let Some(begin) = self.list.waits.begin()
+            && let Some(id) = self.candidates.take_slow(begin)
+        {
+            self.examine_timed(id, begin, context);
+        }
+    }
+
+    /// Examines an image. `begin`: the present time.
+    fn examine_timed(&mut self, id: ImageId, begin: Instant, context: &mut Context) {
+        let next = self.examine(id, begin, context);
+        match (next, self.list.waits.end(begin)) {
+            (Some(at), false) => self.candidates.set(id, at),
+            (Some(at), true) => self.candidates.set_slow(id, at),
+            (None, _) => {}
         }
     }
 
@@ -392,10 +410,12 @@ impl RunPatches {
     /// Watches a child with a copy of the stub at `base`. Its control page shows which process is its parent. Returns false if the
     /// child has no such stub any more.
     fn follow(&mut self, id: ImageId, base: AbsAddr, now: Instant, context: &mut Context) -> bool {
+        // The page is read once, even if many processes have a stub at this address.
+        let Ok(values) = ControlPage::read_once(id.pid, base) else { return false };
+        let parent = self.list.with_stub_at(base).find(|parent| parent.has_session_of(values));
         let comm = procfs::comm(id.pid).unwrap_or_default();
-        let keeps_page = self.list.keeps_page();
-        let child = |parent: &Watched| parent.child(id, comm.clone().into(), now, keeps_page).ok();
-        let Some(child) = self.list.with_stub_at(base).find_map(child) else { return false };
+        let child = parent.and_then(|parent| parent.child(id, comm.into(), now, self.list.keeps_page()).ok());
+        let Some(child) = child else { return false };
         // Its samples since the fork can have lower levels.
         for level in [0, child.level()] {
             context.shards.thin(id, level, child.session.salt);
@@ -440,6 +460,26 @@ impl RunPatches {
             self.finished.push(process);
         } else {
             self.left_out += 1;
+        }
+    }
+
+    /// Adds all patched processes to the report, after a last reading. `restored`: stops of the processes whose code was restored.
+    fn finish_all(&mut self, restored: &BTreeMap<ImageId, Stops>, context: &mut Context) {
+        let (mut waits, mut unread) = (LastLockWaits::new(), Vec::new());
+        // The ones whose last reading was slow are the last ones.
+        let mut processes: Vec<_> = std::mem::take(&mut self.list.processes).into_iter().collect();
+        processes.sort_by_key(|(_, watched)| watched.is_slow);
+        for (id, mut watched) in processes {
+            let last = waits.read(|| read_last(&mut watched, &context.shards));
+            let is_read = last == Some(true) && watched.has_trace_end();
+            unread.extend((last != Some(false) && !is_read).then_some(id.pid));
+            self.finish_process(watched, restored.get(&id), is_read, context);
+        }
+        if !unread.is_empty() {
+            let pids = format::limited_list(unread.iter().map(Pid::to_string), MAX_NAMED);
+            self.notes.push(format!(
+                "other processes held locks of their memory, so the allocated bytes of these processes are not known: {pids}"
+            ));
         }
     }
 
@@ -522,7 +562,6 @@ impl Part for RunPatches {
         if self.is_active {
             self.find_new(context);
         }
-        self.examine_due(context);
         if self.list.tick(&context.shards) {
             self.list.end_doubled(|id| context.tracker.own_profiles.is_read(id));
         }
@@ -531,6 +570,8 @@ impl Part for RunPatches {
             context.complete = false;
         }
         self.notes.extend(self.list.check_code());
+        // After the patched processes, which a wait would delay.
+        self.examine_due(context);
         self.recorded.update(&self.list.samplers, context);
         for note in self.notes.drain(..) {
             if context.targets.add_late_note(&note) {
@@ -586,10 +627,7 @@ impl Part for RunPatches {
         // The code is restored after the end of the trace, one process after the other.
         self.list.end_trace(&context.shards);
         let restored = self.restore(Instant::now() + RESTORE);
-        for (id, mut watched) in std::mem::take(&mut self.list.processes) {
-            let is_read = read_last(&mut watched, &context.shards);
-            self.finish_process(watched, restored.get(&id), is_read, context);
-        }
+        self.finish_all(&restored, context);
         let left = self.restore_others();
         let processes = format::counted(left, "process stays", "processes stay");
         let note = || format!("{processes} patched, at a low cost; `memtrace detach --all` restores the code");

@@ -3,21 +3,23 @@
 mod turns;
 mod watch;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use memtrace_host::kernel::{KernelError, SampledSite, Scope};
 use memtrace_host::procfs;
 use memtrace_host::target_files::open_target_file;
 use memtrace_model::{
-    EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Mapping, Object, Pid, Quantity, Sampler, Samplers, plain,
-    printable,
+    EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Mapping, Object, Pid, Quantity, Sampler, Samplers, format,
+    plain, printable,
 };
 use memtrace_object::allocators::AllocatorSampler;
 
 use self::turns::{ChangedTurns, MAX_WATCHED, Turns};
 use self::watch::{State, WatchedSampler};
+use super::lock_waits::{LastLockWaits, LockWaits};
 use super::recorded_samplers::RecordedSamplers;
 use crate::options::BlockSizes;
 use crate::options::source::AllocationSource;
@@ -38,6 +40,9 @@ const READINGS: u32 = 2;
 
 /// Maximum number of different notes.
 const MAX_NOTES: usize = 200;
+
+/// Maximum number of processes that a note names.
+const MAX_NAMED: usize = 8;
 
 /// Functions and USDT probes of an object that report samples.
 #[derive(Debug, Default)]
@@ -100,6 +105,10 @@ pub(super) struct RunSamplers {
     watched: BTreeMap<ImageId, Vec<WatchedSampler>>,
     /// Turns of the images in `watched`, and of those that wait.
     turns: Turns,
+    /// Images in `watched` that are read next, and images whose last reading was slow.
+    due: VecDeque<ImageId>,
+    slow: BTreeSet<ImageId>,
+    waits: LockWaits,
     /// Images whose allocators do not sample.
     off: BTreeSet<ImageId>,
     /// Objects whose samplers stay off until the image ends.
@@ -131,6 +140,9 @@ impl RunSamplers {
             probed: BTreeSet::new(),
             watched: BTreeMap::new(),
             turns: Turns::default(),
+            due: VecDeque::new(),
+            slow: BTreeSet::new(),
+            waits: LockWaits::new(),
             off: BTreeSet::new(),
             disabled: BTreeMap::new(),
             samplers: Samplers::default(),
@@ -171,6 +183,11 @@ impl RunSamplers {
             }
         }
         for id in due {
+            // A wait during the start delays no process that runs already.
+            if !ran_before && self.uses_samplers && self.waits.begin().is_none() {
+                self.examined.remove(&id);
+                continue;
+            }
             self.delay = None;
             self.examine(id, context);
             let waiting = match self.delay {
@@ -367,7 +384,9 @@ impl RunSamplers {
             self.set_unknown(id, note, context);
             return;
         }
+        let begin = Instant::now();
         let watched = WatchedSampler::all(id.pid, mapping, &samples.samplers);
+        self.waits.end(begin);
         if watched.is_empty() {
             if !self.watched.contains_key(&id) {
                 self.turns.forget(id);
@@ -382,7 +401,7 @@ impl RunSamplers {
             return;
         }
         self.watched.entry(id).or_default().extend(watched);
-        self.read(id, context);
+        self.read_timed(id, Instant::now(), context);
     }
 
     /// Handles an image of which it is not known if its allocator samples. `note`: consequence for a run that covers processes
@@ -441,11 +460,54 @@ impl RunSamplers {
         }
     }
 
+    /// Reads the variables of an image. `begin`: the present time.
+    fn read_timed(&mut self, id: ImageId, begin: Instant, context: &mut Context) {
+        self.read(id, context);
+        if self.waits.end(begin) {
+            self.slow.insert(id);
+        } else {
+            self.slow.remove(&id);
+        }
+    }
+
+    /// Reads the variables of the images that are due, until the readings have waited for too long.
+    fn read_due(&mut self, context: &mut Context) {
+        while let Some(begin) = self.waits.begin()
+            && let Some(id) = self.due.pop_front()
+        {
+            self.read_timed(id, begin, context);
+        }
+    }
+
+    /// Returns the images in `watched`. The ones whose last reading was slow are the last ones.
+    fn in_reading_order(&self) -> VecDeque<ImageId> {
+        let (slow, prompt): (Vec<_>, Vec<_>) = self.watched.keys().copied().partition(|id| self.slow.contains(id));
+        prompt.into_iter().chain(slow).collect()
+    }
+
+    /// Reads the variables of all images for the last time.
+    fn read_last(&mut self, context: &mut Context) {
+        let (mut waits, mut unread) = (LastLockWaits::new(), Vec::new());
+        for id in self.in_reading_order() {
+            if waits.read(|| self.read(id, context)).is_none() {
+                unread.push(id.pid);
+            }
+        }
+        if !unread.is_empty() {
+            let pids = format::limited_list(unread.iter().map(Pid::to_string), MAX_NAMED);
+            self.note(format!(
+                "other processes held locks of their memory, so it is not known if the allocators of these processes sampled at \
+                 the end: {pids}"
+            ));
+        }
+    }
+
     /// Lets other images have their turn.
     fn change_turns(&mut self) {
         let ChangedTurns { ended, due } = self.turns.change();
         for id in ended {
             self.watched.remove(&id);
+            self.slow.remove(&id);
         }
         for id in due {
             self.examined.remove(&id);
@@ -499,10 +561,13 @@ impl Part for RunSamplers {
             for id in std::mem::take(&mut self.blocked) {
                 self.examined.remove(&id);
             }
-            let all: Vec<_> = self.watched.keys().copied().collect();
-            all.into_iter().for_each(|id| self.read(id, context));
-            self.change_turns();
+            // No turn ends before the variables were read.
+            if self.due.is_empty() {
+                self.change_turns();
+                self.due = self.in_reading_order();
+            }
         }
+        self.read_due(context);
         self.recorded.update(&self.samplers, context);
         for note in self.new_notes.drain(..) {
             if context.targets.add_late_note(&note) {
@@ -520,6 +585,7 @@ impl Part for RunSamplers {
     fn image_left(&mut self, left: &LeftImage<'_>, context: &mut Context) {
         let pid = left.id.pid;
         self.watched.remove(&left.id);
+        self.slow.remove(&left.id);
         self.turns.forget(left.id);
         self.off.remove(&left.id);
         self.disabled.remove(&left.id);
@@ -548,8 +614,7 @@ impl Part for RunSamplers {
     }
 
     fn close(&mut self, context: &mut Context) {
-        let all: Vec<_> = self.watched.keys().copied().collect();
-        all.into_iter().for_each(|id| self.read(id, context));
+        self.read_last(context);
         context.targets.notes.append(&mut self.new_notes);
     }
 

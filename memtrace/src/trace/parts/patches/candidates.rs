@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use memtrace_host::procfs;
 use memtrace_model::{Bytes, ImageId, PageFaults, Pid};
 
-use crate::trace::parts::rechecks::Rechecks;
+use crate::trace::parts::lock_waits::FairRechecks;
 
 /// Age at which a process is examined. Most processes of a build do not reach it, and are not worth a stop.
 pub(super) const LEAST_AGE: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ const MOST_DUE: usize = 100;
 /// Processes that wait, each with the time of its next examination.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
-    times: Rechecks,
+    times: FairRechecks,
     states: BTreeMap<ImageId, Candidate>,
 }
 
@@ -64,12 +64,22 @@ pub(super) enum Verdict {
 impl Candidates {
     /// Examines a process at `at`.
     pub(super) fn set(&mut self, id: ImageId, at: Instant) {
-        self.times.set(id, at);
+        self.times.set(id, at, false);
     }
 
-    /// Removes and returns the processes that are due at `now`.
+    /// Examines a process at `at`, after the others: its last examination was slow.
+    pub(super) fn set_slow(&mut self, id: ImageId, at: Instant) {
+        self.times.set(id, at, true);
+    }
+
+    /// Removes and returns the processes that are due at `now`, without those whose last examination was slow.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<ImageId> {
         self.times.take_due(now, MOST_DUE)
+    }
+
+    /// Removes and returns a process that is due at `now`, and whose last examination was slow.
+    pub(super) fn take_slow(&mut self, now: Instant) -> Option<ImageId> {
+        self.times.take_slow(now)
     }
 
     pub(super) fn remove(&mut self, id: ImageId) {

@@ -85,10 +85,14 @@ impl RunPatches {
             }
             return;
         }
-        while let Some(id) = self.ready.pop_front() {
+        while let Some(begin) = self.list.waits.begin()
+            && let Some(id) = self.ready.pop_front()
+        {
             let Some(image) = running(id, context) else { continue };
+            let start_time = procfs::start_time(id.pid);
+            self.list.waits.end(begin);
             // It exits, or holds a lock of its memory.
-            let Some(start_time) = procfs::start_time(id.pid) else {
+            let Some(start_time) = start_time else {
                 self.states.insert(id, State::Waiting);
                 self.candidates.set(id, now + RECHECK);
                 continue;

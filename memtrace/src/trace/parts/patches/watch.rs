@@ -129,6 +129,8 @@ pub(super) struct Watched {
     drawn_at_end: Option<u64>,
     /// Number of readings in a row that have found the page of another session.
     lost: u32,
+    /// True if the process held a lock of its memory at the last reading.
+    pub(super) is_slow: bool,
     has_noted_change: bool,
     stops: Stops,
 }
@@ -205,6 +207,7 @@ impl Watched {
             inherited: None,
             drawn_at_end: None,
             lost: 0,
+            is_slow: false,
             has_noted_change: false,
             stops,
         })
@@ -272,6 +275,11 @@ impl Watched {
         self.level
     }
 
+    /// Returns true if these values of a control page belong to the session.
+    pub(super) fn has_session_of(&self, values: ControlValues) -> bool {
+        of_session(values, self.session).is_ok()
+    }
+
     /// Returns true if the control page belongs to another session.
     pub(super) const fn is_lost(&self) -> bool {
         self.lost >= LOST
@@ -280,6 +288,11 @@ impl Watched {
     /// Records that the last reading was made at the end of the trace.
     pub(super) const fn set_trace_end(&mut self) {
         self.drawn_at_end = Some(self.counts.values.drawn);
+    }
+
+    /// Returns true if the bytes that are allocated after the end of the trace are known.
+    pub(super) const fn has_trace_end(&self) -> bool {
+        self.drawn_at_end.is_some()
     }
 
     /// Reads the control page.
@@ -591,6 +604,16 @@ pub(super) mod tests {
         // Readings because of other processes say little.
         process.read(now + SECOND / 2).unwrap();
         assert_eq!(process.pause(), SECOND);
+    }
+
+    #[test]
+    fn reading_after_the_trace_shows_no_end_of_it() {
+        let (pages, start) = (pages(), Instant::now());
+        let mut process = watched(&pages, start, false);
+        process.read(start + SECOND).unwrap();
+        assert!(!process.has_trace_end());
+        process.set_trace_end();
+        assert!(process.has_trace_end());
     }
 
     #[test]

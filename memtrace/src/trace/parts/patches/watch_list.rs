@@ -1,6 +1,7 @@
 //! The patched processes of a run: reads their control pages, adapts their intervals, and compares their code.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use super::rate::{self, Usage};
 use super::sites::CodeState;
 use super::watch::{StubFile, Watched, inode_of};
 use crate::options::SamplingRate;
+use crate::trace::parts::lock_waits::{FairRechecks, LastLockWaits, LockWaits};
 use crate::trace::parts::rechecks::Rechecks;
 
 /// Time after a change for which processes are read more often than at each tick.
@@ -70,8 +72,10 @@ pub(super) struct WatchList {
     pub(super) damaged: VecDeque<DamagedProcess>,
     /// Times of the next readings, and of the next comparisons of the code. Processes that are not in the list any more are left out
     /// when they are due.
-    readings: Rechecks,
+    readings: FairRechecks,
     checks: Rechecks,
+    /// Waits of the readings of patched processes, and of processes that may be patched.
+    pub(super) waits: LockWaits,
     /// Processes whose last readings have found the page of another session.
     lost: Vec<ImageId>,
     settling_until: Instant,
@@ -93,8 +97,9 @@ impl WatchList {
             processes: BTreeMap::new(),
             samplers: Samplers::default(),
             damaged: VecDeque::new(),
-            readings: Rechecks::default(),
+            readings: FairRechecks::default(),
             checks: Rechecks::default(),
+            waits: LockWaits::new(),
             lost: Vec::new(),
             settling_until: now,
             has_unsettled: false,
@@ -122,7 +127,7 @@ impl WatchList {
     pub(super) fn add(&mut self, watched: Watched, now: Instant) {
         self.settling_until = now + SETTLING;
         self.samplers.add(watched.id.pid, sampler(watched.largest_interval()));
-        self.readings.set(watched.id, now + watched.pause());
+        self.readings.set(watched.id, now + watched.pause(), false);
         self.checks.set(watched.id, now + watched.pause_of_checks());
         self.processes.insert(watched.id, watched);
     }
@@ -152,6 +157,7 @@ impl WatchList {
     pub(super) fn await_calls(&mut self, deadline: Instant, pause: Duration, shards: &Shards) -> Vec<Pid> {
         loop {
             self.poll(shards);
+            self.read_slow(shards);
             let idle = self.processes.values().filter(|watched| !watched.has_calls());
             let idle: Vec<_> = idle.map(|watched| watched.id.pid).collect();
             if idle.is_empty() || Instant::now() >= deadline {
@@ -206,7 +212,17 @@ impl WatchList {
         is_second
     }
 
-    /// Reads the control pages that are due. Returns true if the interval of a new process may be raised now.
+    /// Reads a control page that is due, and whose last reading was slow. Call it last: a wait delays all readings that follow.
+    pub(super) fn read_slow(&mut self, shards: &Shards) {
+        if let Some(now) = self.waits.begin()
+            && let Some(id) = self.readings.take_slow(now)
+        {
+            self.read(&[id], now, shards);
+        }
+    }
+
+    /// Reads the control pages that are due, without those whose last reading was slow. Returns true if the interval of a new
+    /// process may be raised now.
     fn read_due(&mut self, now: Instant, shards: &Shards) -> bool {
         let due = self.readings.take_due(now, MOST_READ.max(self.processes.len() / READ_ONE_IN));
         self.read(&due, now, shards)
@@ -214,11 +230,19 @@ impl WatchList {
 
     /// Reads the control pages of processes. Returns true if the interval of a new process may be raised now.
     fn read(&mut self, ids: &[ImageId], now: Instant, shards: &Shards) -> bool {
-        let Self { processes, samplers, readings, lost, .. } = self;
+        let Self { processes, samplers, readings, lost, waits, .. } = self;
         let mut is_settling = false;
         for id in ids {
             let Some(watched) = processes.get_mut(id) else { continue };
-            match watched.read(now) {
+            let Some(begin) = waits.begin() else {
+                // It is among the first ones after the pause.
+                readings.set(*id, now, watched.is_slow);
+                continue;
+            };
+            let result = watched.read(now);
+            let has_timed_out = result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut);
+            watched.is_slow = waits.end(begin) || has_timed_out;
+            match result {
                 Ok(reading) => {
                     is_settling |= reading.is_settling;
                     if let Some(level) = reading.level {
@@ -234,7 +258,7 @@ impl WatchList {
                     lost.extend(watched.is_lost().then_some(*id));
                 }
             }
-            readings.set(*id, now + watched.pause());
+            readings.set(*id, now + watched.pause(), watched.is_slow);
         }
         is_settling
     }
@@ -242,21 +266,32 @@ impl WatchList {
     /// Adapts intervals to the rate of the samples. `is_adapted` returns true for a process that gets this shift.
     fn control(&mut self, now: Instant, is_adapted: impl Fn(&Usage, u8) -> bool) {
         let SamplingRate::PerSecond(total) = self.rate else { return };
-        let Self { processes, samplers, .. } = self;
+        let Self { processes, samplers, waits, .. } = self;
         let usages: Vec<_> = processes.values().map(|watched| watched.usage(now)).collect();
         let shifts = rate::shifts(&usages, total, rate::BASE);
         for ((watched, usage), shift) in processes.values_mut().zip(usages).zip(shifts) {
-            if is_adapted(&usage, shift) && watched.set_shift(shift) {
+            if watched.is_slow || shift == usage.shift || !is_adapted(&usage, shift) {
+                continue;
+            }
+            // The next control changes the others.
+            let Some(begin) = waits.begin() else { return };
+            let has_changed = watched.set_shift(shift);
+            watched.is_slow |= waits.end(begin);
+            if has_changed {
                 samplers.add(watched.id.pid, sampler(watched.largest_interval()));
             }
         }
     }
 
-    /// Reads all control pages at the end of the trace.
+    /// Reads all control pages at the end of the trace, as far as the processes hold no locks.
     pub(super) fn end_trace(&mut self, shards: &Shards) {
-        for watched in self.processes.values_mut() {
-            if read_last(watched, shards) {
-                watched.set_trace_end();
+        let mut waits = LastLockWaits::new();
+        // The ones whose last reading was slow are the last ones.
+        for is_slow in [false, true] {
+            for watched in self.processes.values_mut().filter(|watched| watched.is_slow == is_slow) {
+                if waits.read(|| read_last(watched, shards)) == Some(true) {
+                    watched.set_trace_end();
+                }
             }
         }
     }
@@ -301,13 +336,22 @@ impl WatchList {
     /// changes.
     pub(super) fn check_code(&mut self) -> Vec<String> {
         let now = Instant::now();
-        let Self { processes, damaged, checks, .. } = self;
+        let Self { processes, damaged, checks, waits, .. } = self;
         let mut notes = Vec::new();
         for id in checks.take_due(now, MOST_CHECKED) {
             let Some(watched) = processes.get_mut(&id) else { continue };
+            let Some(begin) = waits.begin() else {
+                checks.set(id, now);
+                continue;
+            };
             checks.set(id, now + watched.pause_of_checks());
+            if watched.is_slow {
+                continue;
+            }
+            let state = watched.check();
+            waits.end(begin);
             let base = watched.session.base;
-            match watched.check() {
+            match state {
                 Some(CodeState::Damaged(function)) if !damaged.iter().any(|process| process.id == id) => {
                     let function = plain(&function);
                     let reason = format!("the removal of a probe of another tool has damaged the code of {function}");
@@ -406,6 +450,17 @@ mod tests {
         assert_eq!(due, (32..40).collect::<Vec<_>>());
         let later = list.checks.take_due(now + Duration::from_secs(11), 100);
         assert_eq!(later.len(), 32);
+    }
+
+    #[test]
+    fn code_is_compared_later_after_a_wait() {
+        let now = Instant::now();
+        let before = now.checked_sub(Duration::from_secs(11)).expect("the machine runs longer");
+        let mut list = list_with(3, before);
+        list.waits.add(Duration::from_millis(70), now + Duration::from_secs(3600));
+        assert!(list.check_code().is_empty());
+        let due = list.checks.take_due(Instant::now(), 100);
+        assert_eq!(due.len(), 3, "none of them was compared");
     }
 
     #[test]
