@@ -35,8 +35,8 @@ const SETTLING: Duration = Duration::from_secs(1);
 /// process.
 ///
 /// A late reading changes the interval late, which costs or saves samples, but not their weights. If many processes begin to allocate,
-/// the hits of their probes make the list read all processes (`WatchList::limit`). The rate of a process that has become idle halves
-/// with each of its readings, so that the others get its share of the samples.
+/// the hits of their probes make the list read all processes soon (`WatchList::limit`). The rate of a process that has become idle
+/// halves with each of its readings, so that the others get its share of the samples.
 const PERIOD: Duration = Duration::from_secs(1);
 const LONGEST_PERIOD: Duration = Duration::from_secs(16);
 
@@ -352,6 +352,11 @@ impl Watched {
         } else if now.saturating_duration_since(before.at) >= self.period {
             self.period = (self.period * 2).min(LONGEST_PERIOD);
         }
+    }
+
+    /// Returns the time of the last reading.
+    pub(super) const fn last_read(&self) -> Instant {
+        self.counts.at
     }
 
     /// Returns the rates of the process, for the control of its interval.

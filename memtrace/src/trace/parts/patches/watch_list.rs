@@ -36,6 +36,11 @@ const FEW_HITS: f64 = 50.0;
 /// time. Other probes can cause the hits.
 const ADAPTED_ONE_IN: u32 = 50;
 
+/// Maximum number of processes that are read at once because of too many hits, which takes about 2 ms. The others follow, and
+/// take at most one part in this number of the time until all of them are read.
+const MOST_SWEPT: usize = 128;
+const SWEPT_ONE_IN: u32 = 10;
+
 /// Maximum number of processes that are read in a tick: the larger one of a fixed number and a part of all processes.
 /// So 5,000 busy processes are read within 2 s, and idle processes that are due at the same time are spread over the
 /// ticks.
@@ -85,8 +90,11 @@ pub(super) struct WatchList {
     ticks: u32,
     /// Hits at the last comparison, and its time.
     hits: (u64, Instant),
-    /// Time of the next comparison.
+    /// Time of the next comparison, or of the next readings because of too many hits.
     next_hits: Instant,
+    /// Processes that are read because of too many hits, and the time that this has taken.
+    sweep: VecDeque<ImageId>,
+    swept: Duration,
 }
 
 impl WatchList {
@@ -107,6 +115,8 @@ impl WatchList {
             ticks: 0,
             hits: (0, now),
             next_hits: now,
+            sweep: VecDeque::new(),
+            swept: Duration::ZERO,
         }
     }
 
@@ -184,20 +194,50 @@ impl WatchList {
 
     /// Raises intervals at once if the probes have far more hits than the samples should have: a process that was idle has begun
     /// to allocate. `hits`: hits of the probes so far that report samples, and of others.
-    pub(super) fn limit(&mut self, hits: impl FnOnce() -> u64, shards: &Shards) {
+    pub(super) fn limit(&mut self, hits: impl Fn() -> u64, shards: &Shards) {
         let now = Instant::now();
         let SamplingRate::PerSecond(total) = self.rate else { return };
         if self.processes.is_empty() || now < self.next_hits {
             return;
         }
-        let (before, at) = std::mem::replace(&mut self.hits, (hits(), now));
-        if is_too_many(self.hits.0.saturating_sub(before), total, now.saturating_duration_since(at)) {
-            // Any of them can be the one.
-            let all: Vec<_> = self.processes.keys().copied().collect();
-            self.read(&all, now, shards);
+        if self.sweep.is_empty() {
+            let (before, at) = std::mem::replace(&mut self.hits, (hits(), now));
+            if is_too_many(self.hits.0.saturating_sub(before), total, now.saturating_duration_since(at)) {
+                self.begin_sweep();
+            }
+        }
+        let part = self.next_of_sweep();
+        if !part.is_empty() {
+            self.read(&part, now, shards);
             self.control(now, |usage, shift| shift > usage.shift);
         }
-        self.next_hits = now + HITS_EVERY.max(now.elapsed() * ADAPTED_ONE_IN);
+        let time = now.elapsed();
+        self.swept += time;
+        let pause = if self.sweep.is_empty() {
+            if !part.is_empty() {
+                // The hits until now were those of the intervals before.
+                self.hits = (hits(), Instant::now());
+            }
+            std::mem::take(&mut self.swept) * ADAPTED_ONE_IN
+        } else {
+            time * SWEPT_ONE_IN
+        };
+        self.next_hits = now + HITS_EVERY.max(pause);
+    }
+
+    /// Lets all processes be read: any of them can have the hits. The first ones were read the longest time ago, because they
+    /// allocated nothing.
+    fn begin_sweep(&mut self) {
+        let prompt = self.processes.values().filter(|watched| !watched.is_slow);
+        let mut all: Vec<_> = prompt.map(|watched| (watched.last_read(), watched.id)).collect();
+        all.sort_unstable();
+        self.sweep = all.into_iter().map(|(_, id)| id).collect();
+    }
+
+    /// Removes and returns the processes that are read next because of too many hits.
+    fn next_of_sweep(&mut self) -> Vec<ImageId> {
+        let count = self.sweep.len().min(MOST_SWEPT);
+        self.sweep.drain(..count).collect()
     }
 
     /// Reads the processes that are due, and adapts the intervals. Returns true once a second.
@@ -418,6 +458,19 @@ mod tests {
         let of = |hits, total| is_too_many(hits, total, Duration::from_millis(20));
         assert_eq!([of(160, 1000), of(161, 1000), of(50, 10), of(51, 10)], [false, true, false, true]);
         assert!(!is_too_many(8000, 1000, Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn many_processes_are_not_read_at_once() {
+        let mut list = list_with(140, Instant::now());
+        let id = |ordinal| ImageId { pid: Pid(std::process::id()), ordinal };
+        list.processes.get_mut(&id(7)).expect("it is in the list").is_slow = true;
+        list.begin_sweep();
+        let parts: Vec<_> =
+            std::iter::repeat_with(|| list.next_of_sweep()).take_while(|part| !part.is_empty()).collect();
+        assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [128, 11]);
+        let all: Vec<_> = parts.concat().iter().map(|id| id.ordinal).collect();
+        assert_eq!(all, (0..140).filter(|ordinal| *ordinal != 7).collect::<Vec<_>>(), "each one once");
     }
 
     #[test]
