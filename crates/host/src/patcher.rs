@@ -143,13 +143,15 @@ impl Patcher {
     }
 
     /// Writes the original code of the functions of the stub at `base` back. The stub stays mapped. Remove its uprobes after this.
+    /// The process is known by its pid and its start, in clock ticks since the boot. A later process with the same pid has another
+    /// start, and is not changed.
     ///
     /// # Errors
     ///
     /// The reason why the process is refused. [`PatchRefusal::Foreign`] if the code of a function is neither the original one nor
     /// the jump: it is left alone, and the code of the others is restored.
-    pub fn disable(&mut self, pid: Pid, base: u64) -> Result<Stops, PatchRefusal> {
-        self.stops(&Request::Disable { pid: pid.0, base })
+    pub fn disable(&mut self, (pid, start_time): (Pid, u64), base: u64) -> Result<Stops, PatchRefusal> {
+        self.stops(&Request::Disable { pid: pid.0, start_time, base })
     }
 
     /// Returns the address and the file of the existing stub of a process.

@@ -93,6 +93,8 @@ pub(super) fn run(args: &DetachArgs, console: &Console) -> (String, Exit) {
 /// Restores the code of a process, unless a running memtrace uses the change. Returns a line for the user.
 fn restore(pid: Pid) -> Result<String, Failure> {
     let unread = |error| Failure::Error(from_engines::process(pid, error));
+    // Read first: a process that gets the pid later is not changed.
+    let start_time = procfs::start_time(pid);
     let process = procfs::inspect(pid).map_err(unread)?;
     let stubs = doctor::stubs(pid).map_err(unread)?;
     let name = format!("process {pid} ({})", process.comm);
@@ -107,13 +109,14 @@ fn restore(pid: Pid) -> Result<String, Failure> {
     if active.is_empty() {
         return Ok(format!("{name} is not patched; {mapped} of an earlier trace stay mapped"));
     }
+    let start_time = start_time.ok_or(Failure::Refused(PatchRefusal::ExecInProgress))?;
     // After a timeout, a patcher still works for its process. So each process has its own.
     let mut patcher = Patcher::start().map_err(|error| {
         Failure::Error(Error::Failed(format!("cannot start the process that restores code: {error}")))
     })?;
     let mut stopped = Duration::ZERO;
     for stub in &active {
-        stopped += patcher.disable(pid, stub.base.0).map_err(Failure::Refused)?.all;
+        stopped += patcher.disable((pid, start_time), stub.base.0).map_err(Failure::Refused)?.all;
     }
     Ok(format!("{name}: {}", restored(&active, stopped, mapped)))
 }

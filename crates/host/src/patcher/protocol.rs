@@ -79,8 +79,8 @@ pub(super) enum Request {
         /// First page of the data, for a stub of an earlier session.
         control: Option<Vec<u8>>,
     },
-    /// Write the original code.
-    Disable { pid: u32, base: u64 },
+    /// Write the original code. `start_time`: as in [`PatchPlan`].
+    Disable { pid: u32, start_time: u64, base: u64 },
 }
 
 /// Answer to a request.

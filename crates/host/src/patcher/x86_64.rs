@@ -54,8 +54,8 @@ impl Worker {
                 let enabled = enable::enable(clock, plan, *base, header, control.as_deref());
                 enabled.map(|stops| (Answer::Done(stops), None))
             }
-            Request::Disable { pid, base } => {
-                enable::disable(clock, *pid, *base).map(|stops| (Answer::Done(stops), None))
+            Request::Disable { pid, start_time, base } => {
+                enable::disable(clock, (*pid, *start_time), *base).map(|stops| (Answer::Done(stops), None))
             }
         };
         clock.end_request();

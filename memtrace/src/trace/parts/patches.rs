@@ -516,7 +516,7 @@ impl RunPatches {
     fn restore(&mut self, deadline: Instant) -> BTreeMap<ImageId, Stops> {
         self.ready.clear();
         self.change.ending = None;
-        let processes = self.list.processes.values().map(|watched| (watched.id, watched.session.base));
+        let processes = self.list.processes.values().map(Watched::restore_request);
         self.thread.as_mut().map(|thread| restore::restore(thread, processes, deadline)).unwrap_or_default()
     }
 

@@ -36,7 +36,7 @@ pub(super) enum StubPlace {
 
 /// Chooses an address for the stub, or opens the existing one. Stops nothing.
 pub(super) fn place(plan: &PatchPlan) -> Result<StubPlace, PatchRefusal> {
-    let target = Target::open(plan.pid, Some(plan.start_time))?;
+    let target = Target::open(plan.pid, plan.start_time)?;
     if let Some(refusal) = check::refusals(target.pid, false, plan.owner.0).into_iter().next() {
         return Err(refusal);
     }
@@ -67,7 +67,7 @@ pub(super) fn map(
     if image.len() as u64 != CODE_SIZE || control.len() as u64 != CONTROL || !base.is_multiple_of(CONTROL) {
         return Err(PatchRefusal::Patcher(String::from("a malformed request")));
     }
-    let target = Target::open(plan.pid, Some(plan.start_time))?;
+    let target = Target::open(plan.pid, plan.start_time)?;
     let sites = PatchSites::parse(image, base)?;
     sites.compare(&target.memory()?)?;
     let mappings = procfs::mappings(target.pid).map_err(|error| target::process_refusal(&error))?;

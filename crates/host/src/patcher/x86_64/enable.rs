@@ -50,7 +50,7 @@ pub(super) fn enable(
     if control.is_some_and(|control| control.len() != PAGE) {
         return Err(PatchRefusal::Patcher(String::from("a malformed request")));
     }
-    let target = Target::open(plan.pid, Some(plan.start_time))?;
+    let target = Target::open(plan.pid, plan.start_time)?;
     let sites = PatchSites::parse(header, base)?;
     sites.compare(&target.memory()?)?;
     let mappings = procfs::mappings(target.pid).map_err(|error| target::process_refusal(&error))?;
@@ -87,8 +87,10 @@ pub(super) fn enable(
 }
 
 /// Writes the original code of the functions of the stub at `base`. The stub stays mapped, because a thread can be in it.
-pub(super) fn disable(clock: &StopClock, pid: u32, base: u64) -> Result<Stops, PatchRefusal> {
-    let target = Target::open(pid, None)?;
+/// `process`: pid and start time.
+pub(super) fn disable(clock: &StopClock, process: (u32, u64), base: u64) -> Result<Stops, PatchRefusal> {
+    let (pid, start_time) = process;
+    let target = Target::open(pid, start_time)?;
     let mut header = vec![0; PAGE];
     target.memory()?.read_exact_at(&mut header, base).map_err(|_| PatchRefusal::OtherVersion)?;
     let sites = PatchSites::parse(&header, base)?;

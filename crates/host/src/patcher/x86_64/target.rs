@@ -23,8 +23,8 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Opens a process. `start_time`: the start of the process, if it is known.
-    pub(super) fn open(pid: u32, start_time: Option<u64>) -> Result<Self, PatchRefusal> {
+    /// Opens the process that has this pid, and has started at `start_time`, in clock ticks since the boot.
+    pub(super) fn open(pid: u32, start_time: u64) -> Result<Self, PatchRefusal> {
         // memtrace waits for the patcher, and would never be continued.
         if pid == std::process::id() || pid == parent_id() {
             return Err(PatchRefusal::Permission(String::from("memtrace does not patch itself")));
@@ -35,10 +35,9 @@ impl Target {
         let start = procfs::start_time(pid);
         // If the process has not exited, the start is its own.
         target.check()?;
-        let is_same = start.is_some() && start_time.is_none_or(|expected| start == Some(expected));
         // A stop of the thread that writes a core dump ends its write to a pipe, and the dump would be cut.
         let is_whole = procfs::task_status(pid, pid.0).is_ok_and(|status| !status.dumps_core);
-        if is_same && is_whole { Ok(target) } else { Err(PatchRefusal::Exiting) }
+        if start == Some(start_time) && is_whole { Ok(target) } else { Err(PatchRefusal::Exiting) }
     }
 
     /// Returns an error if the process has exited: its pid could belong to another process.
@@ -77,5 +76,24 @@ pub(super) fn process_refusal(error: &ProcessError) -> PatchRefusal {
         ProcessError::Locked(_) => PatchRefusal::ExecInProgress,
         ProcessError::Permission { refusal, .. } => PatchRefusal::Permission(refusal.to_string()),
         _ => PatchRefusal::Exiting,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use harness::fixtures::Running;
+
+    use super::*;
+
+    #[test]
+    fn later_process_with_the_same_pid_is_refused() {
+        let running = Running::start("cat");
+        let pid = running.pid();
+        let start = procfs::start_time(pid).unwrap();
+        assert!(Target::open(pid.0, start).is_ok());
+        // The process that was patched had started earlier.
+        assert_eq!(Target::open(pid.0, start - 1).map(drop), Err(PatchRefusal::Exiting));
+        running.end();
+        assert_eq!(Target::open(pid.0, start).map(drop), Err(PatchRefusal::Exiting));
     }
 }

@@ -110,7 +110,8 @@ impl Victim {
     }
 
     fn disable(&self, fault: Option<(&str, u32)>) -> Option<Outcome> {
-        in_patcher(fault, |clock| enable::disable(clock, self.pid.0, self.base))
+        let start = procfs::start_time(self.pid).unwrap();
+        in_patcher(fault, |clock| enable::disable(clock, (self.pid.0, start), self.base))
     }
 
     fn counts(&self, kind: usize) -> [u64; THREADS] {
@@ -414,6 +415,20 @@ fn privileged_foreign_code_is_refused_and_unchanged() {
     memory.read_exact_at(&mut code, victim.base + TOTAL_SIZE + SITE.0).unwrap();
     assert_eq!(code, nop);
     victim.assert_alive();
+    victim.end();
+}
+
+#[test]
+fn privileged_later_process_with_the_same_pid_is_not_restored() {
+    assert_root();
+    let victim = Victim::start();
+    victim.enable(true, None).unwrap().unwrap();
+    let start = procfs::start_time(victim.pid).unwrap();
+    let disable = |start| in_patcher(None, |clock| enable::disable(clock, (victim.pid.0, start), victim.base));
+    assert_eq!(disable(start - 1).unwrap().unwrap_err(), PatchRefusal::Exiting);
+    assert!(victim.is_patched());
+    disable(start).unwrap().unwrap();
+    assert!(!victim.is_patched());
     victim.end();
 }
 

@@ -15,7 +15,7 @@ use super::images::{age, has_own_source, running};
 use super::patcher_thread::{Answer, EndedSession, MapRequest, Mapped, PatcherThread};
 use super::sites::CheckedSite;
 use super::state::State;
-use super::watch::{NewProcess, Session, StubFile, Watched};
+use super::watch::{NewProcess, RestoreRequest, Session, StubFile, Watched};
 use super::watch_list::{DamagedProcess, read_last};
 use super::{RECHECK, RunPatches, probes};
 use crate::trace::context::Context;
@@ -65,14 +65,14 @@ impl RunPatches {
         let Some(thread) = &mut self.thread else { return };
         let now = Instant::now();
         self.change.requested = Some(now);
-        while let Some((id, base)) = self.list.next_damaged(now) {
+        while let Some(request) = self.list.next_damaged(now) {
             // Another process can have the pid of one that has ended, and the same stub.
-            if running(id, context).is_none() {
+            if running(request.id, context).is_none() {
                 self.list.damaged.pop_front();
                 continue;
             }
-            thread.disable(id, base);
-            self.change.job = Some(id);
+            thread.disable(request);
+            self.change.job = Some(request.id);
             return;
         }
         if now < self.next_change {
@@ -236,7 +236,7 @@ impl RunPatches {
 
     /// Begins to watch a process whose code was changed.
     fn begin(&mut self, id: ImageId, mapped: Mapped, stops: Stops, context: &mut Context) {
-        let Mapped { summary, attached, .. } = mapped;
+        let Mapped { start_time, summary, attached, .. } = mapped;
         let Attached { base, stub, sites, epoch, salt, adopted, stops: before, .. } = attached;
         let session = Session { base: AbsAddr(base), epoch, salt };
         let now = Instant::now();
@@ -253,6 +253,7 @@ impl RunPatches {
         };
         let new = NewProcess {
             id,
+            start_time,
             comm: comm.into(),
             session,
             file: Rc::clone(&file),
@@ -278,7 +279,8 @@ impl RunPatches {
                 probes::release(&file, context);
                 // If it still runs, its code must be restored.
                 let reason = format!("its control page cannot be read: {error}");
-                self.list.damaged.push_back(DamagedProcess::new(id, session.base, reason));
+                let request = RestoreRequest { id, start_time, base: session.base };
+                self.list.damaged.push_back(DamagedProcess::new(request, reason));
             }
         }
     }

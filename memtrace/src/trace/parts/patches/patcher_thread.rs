@@ -17,7 +17,7 @@ use memtrace_object::overlay::stub::{self, SiteAt};
 
 use super::plan::{Plan, PlanSummary, Planner};
 use super::sites::{CheckedSite, has_jumps};
-use super::watch::inode_of;
+use super::watch::{RestoreRequest, inode_of};
 use crate::targets::select::usable_stub;
 
 /// Maximum number of gaps of a process with a stub of an earlier trace.
@@ -48,6 +48,8 @@ pub(super) struct MapRequest {
 
 /// Process with a stub.
 pub(super) struct Mapped {
+    /// Start of the process, in clock ticks since the boot.
+    pub(super) start_time: u64,
     pub(super) summary: Arc<PlanSummary>,
     pub(super) attached: Attached,
     /// True if the descriptor of the stub has the lock of its file. Another process can have the lock, or another descriptor of
@@ -70,7 +72,7 @@ enum Request {
     Map(Box<MapRequest>),
     EndSession { id: ImageId, mapped: Box<Mapped>, is_shared: bool },
     Enable(ImageId, Box<Mapped>),
-    Disable(ImageId, AbsAddr),
+    Disable(RestoreRequest),
     Forget(HashSet<PathBuf>),
 }
 
@@ -142,9 +144,9 @@ impl PatcherThread {
         self.send(Request::Enable(id, mapped));
     }
 
-    /// Requests to restore the code of a process with a stub at `base`.
-    pub(super) fn disable(&mut self, id: ImageId, base: AbsAddr) {
-        self.send(Request::Disable(id, base));
+    /// Requests to restore the code of a process.
+    pub(super) fn disable(&mut self, request: RestoreRequest) {
+        self.send(Request::Disable(request));
     }
 
     /// Forgets objects with closed files.
@@ -220,8 +222,8 @@ impl Worker {
                 let result = self.with_patcher(|patcher| patcher.enable(&mapped.attached));
                 Answer::Enabled(id, mapped, result)
             }
-            Request::Disable(id, AbsAddr(base)) => {
-                Answer::Disabled(id, self.with_patcher(|patcher| patcher.disable(id.pid, base)))
+            Request::Disable(RestoreRequest { id, start_time, base }) => {
+                Answer::Disabled(id, self.with_patcher(|patcher| patcher.disable((id.pid, start_time), base.0)))
             }
             Request::Forget(closed) => {
                 self.planner.forget(&closed);
@@ -252,7 +254,7 @@ impl Worker {
             .map_err(|error| PatchRefusal::Patcher(format!("the lock of the stub: {error}")))?;
         let summary =
             if attached.adopted { self.summary_of_adopted(&summary, &sites, &attached.sites) } else { summary };
-        Ok(Mapped { summary, attached, is_locked })
+        Ok(Mapped { start_time, summary, attached, is_locked })
     }
 
     /// Returns the summary for a stub of an earlier trace, which can have other sites than the plan.
@@ -284,12 +286,12 @@ impl Worker {
         }
         let (begin, mut stopped, mut is_complete, mut has_tried) = (Instant::now(), Duration::ZERO, true, false);
         for &process in &processes {
-            match has_jumps(process, base, sites) {
-                Ok(true) => {}
+            let start_time = match start_of_jumping(process, base, sites) {
+                Ok(Some(start_time)) => start_time,
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(PatchRefusal::ExecInProgress),
                 // It has exited, or runs another program.
-                Ok(false) | Err(_) => continue,
-            }
+                Ok(None) | Err(_) => continue,
+            };
             // Each round restores one process at least.
             if has_tried && (stopped >= ROUND_STOPPED || begin.elapsed() >= ROUND) {
                 is_complete = false;
@@ -301,7 +303,7 @@ impl Worker {
             }
             has_tried = true;
             let start = Instant::now();
-            match self.with_patcher(|patcher| patcher.disable(process, base.0)) {
+            match self.with_patcher(|patcher| patcher.disable((process, start_time), base.0)) {
                 Ok(done) => {
                     stopped += done.all;
                     if process == pid {
@@ -382,6 +384,20 @@ fn adopted(summary: &PlanSummary, planned: &[SiteAt], sites: &[SiteRecord]) -> P
         gaps: missing.chain(gaps).take(MAX_GAPS).collect(),
         ..summary.clone()
     }
+}
+
+/// Returns the start of a process whose code jumps to the stub at `base`; `None` if it does not.
+///
+/// # Errors
+///
+/// As for [`has_jumps`].
+fn start_of_jumping(pid: Pid, base: AbsAddr, sites: &[CheckedSite]) -> io::Result<Option<u64>> {
+    if !has_jumps(pid, base, sites)? {
+        return Ok(None);
+    }
+    let start_time = procfs::start_time(pid).ok_or(io::ErrorKind::TimedOut)?;
+    // Another process can have got the pid before its start was read.
+    Ok(has_jumps(pid, base, sites)?.then_some(start_time))
 }
 
 /// Returns the address of a stub from an earlier change of the process.
@@ -480,6 +496,18 @@ mod tests {
         pages.write(0, u64::from_le_bytes(layout::MAGIC));
         pages.write(4096, u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]));
         (pages, CheckedSite::all(&[record]))
+    }
+
+    #[test]
+    fn process_is_restored_by_its_start() {
+        let own = Pid(std::process::id());
+        let (pages, sites) = stub_with_site([0xe9, 1, 2, 3, 4]);
+        let start = procfs::start_time(own);
+        assert!(start.is_some());
+        assert_eq!(start_of_jumping(own, pages.start(), &sites).unwrap(), start);
+        let (pages, sites) = stub_with_site([0x11; 5]);
+        assert_eq!(start_of_jumping(own, pages.start(), &sites).unwrap(), None);
+        assert!(start_of_jumping(Pid(u32::MAX), pages.start(), &sites).is_err());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use memtrace_host::procfs::{self, ControlPage};
 use memtrace_model::{AbsAddr, ImageId, Pid};
 
 use super::patcher_thread::{Answer, PatcherThread};
+use super::watch::RestoreRequest;
 use crate::run_kit::forced_end;
 
 /// Number of attempts to restore the code of a process that does not stop.
@@ -16,14 +17,14 @@ const ATTEMPTS: u32 = 3;
 /// Longest wait for an answer at once.
 const WAIT: Duration = Duration::from_millis(50);
 
-/// Restores the code of `processes`, each with the address of its stub. Returns the stops of those that were restored. A second
+/// Restores the code of `processes`. Returns the stops of those that were restored. A second
 /// signal ends the work.
 pub(super) fn restore(
     thread: &mut PatcherThread,
-    processes: impl Iterator<Item = (ImageId, AbsAddr)>,
+    processes: impl Iterator<Item = RestoreRequest>,
     deadline: Instant,
 ) -> BTreeMap<ImageId, Stops> {
-    let mut left: VecDeque<_> = processes.map(|(id, base)| (id, base, 1)).collect();
+    let mut left: VecDeque<_> = processes.map(|request| (request, 1)).collect();
     let (mut restored, mut current) = (BTreeMap::new(), None);
     loop {
         let time = deadline.saturating_duration_since(Instant::now());
@@ -31,22 +32,25 @@ pub(super) fn restore(
             return restored;
         }
         if !thread.is_busy() {
-            let Some((id, base, attempt)) = left.pop_front() else { return restored };
+            let Some((request, attempt)) = left.pop_front() else { return restored };
             if forced_end::skips_names() {
                 log::warn!("{} processes stay patched; `memtrace detach --all` restores their code", left.len() + 1);
                 return restored;
             }
-            thread.disable(id, base);
-            current = Some((id, base, attempt));
+            thread.disable(request);
+            current = Some((request, attempt));
         }
         match thread.receive(time.min(WAIT)) {
             // A change that was in progress is undone too.
-            Some(Answer::Enabled(id, mapped, Ok(_))) => left.push_front((id, AbsAddr(mapped.attached.base), 1)),
+            Some(Answer::Enabled(id, mapped, Ok(_))) => {
+                let (start_time, base) = (mapped.start_time, AbsAddr(mapped.attached.base));
+                left.push_front((RestoreRequest { id, start_time, base }, 1));
+            }
             Some(Answer::Disabled(id, Ok(stops))) => _ = restored.insert(id, stops),
             Some(Answer::Disabled(_, Err(refusal))) => {
-                let again = current.take().filter(|(.., attempt)| refusal.is_temporary() && *attempt < ATTEMPTS);
+                let again = current.take().filter(|(_, attempt)| refusal.is_temporary() && *attempt < ATTEMPTS);
                 match again {
-                    Some((id, base, attempt)) => left.push_back((id, base, attempt + 1)),
+                    Some((request, attempt)) => left.push_back((request, attempt + 1)),
                     None => log::info!("the code of a process is not restored: {refusal}"),
                 }
             }
@@ -63,18 +67,20 @@ pub(super) fn restore_children(thread: &mut PatcherThread, owner: (u32, u64), de
     if own.is_empty() {
         return 0;
     }
-    restore(thread, own.into_iter().map(|(pid, base)| (ImageId { pid, ordinal: 0 }, base)), deadline);
+    restore(thread, own.into_iter(), deadline);
     own_processes(owner).len() as u64
 }
 
 /// Returns the processes that take samples for this memtrace, according to their control pages.
-fn own_processes((pid, start): (u32, u64)) -> Vec<(Pid, AbsAddr)> {
+fn own_processes((pid, start): (u32, u64)) -> Vec<RestoreRequest> {
     let owner = (u64::from(pid), start);
-    let is_own = |&(pid, base): &(Pid, AbsAddr)| {
-        let values = ControlPage::open(pid, base).and_then(|page| page.read());
-        values.is_ok_and(|values| values.owner == owner)
+    let request = |(pid, base): (Pid, AbsAddr)| {
+        // Read before the page: if another process gets the pid after this, it is not changed.
+        let start_time = procfs::start_time(pid)?;
+        let values = ControlPage::read_once(pid, base).ok()?;
+        (values.owner == owner).then_some(RestoreRequest { id: ImageId { pid, ordinal: 0 }, start_time, base })
     };
-    procfs::patched_processes().into_iter().filter(is_own).collect()
+    procfs::patched_processes().into_iter().filter_map(request).collect()
 }
 
 #[cfg(test)]
@@ -88,7 +94,8 @@ mod tests {
         assert!(restore(&mut thread, std::iter::empty(), deadline).is_empty());
         // No memtrace has started at this time.
         assert_eq!(restore_children(&mut thread, (std::process::id(), u64::MAX), deadline), 0);
-        let late = [(ImageId { pid: Pid(u32::MAX), ordinal: 0 }, AbsAddr(0))];
+        let id = ImageId { pid: Pid(u32::MAX), ordinal: 0 };
+        let late = [RestoreRequest { id, start_time: 1, base: AbsAddr(0) }];
         assert!(restore(&mut thread, late.into_iter(), Instant::now()).is_empty());
         assert!(!thread.is_busy(), "the time is over");
     }

@@ -95,9 +95,21 @@ pub(super) struct Session {
     pub(super) salt: u64,
 }
 
+/// Process whose code is restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RestoreRequest {
+    pub(super) id: ImageId,
+    /// Start of the process, in clock ticks since the boot. A later process with the same pid is not changed.
+    pub(super) start_time: u64,
+    /// Address of the stub.
+    pub(super) base: AbsAddr,
+}
+
 /// A patched process.
 pub(super) struct Watched {
     pub(super) id: ImageId,
+    /// Start of the process, in clock ticks since the boot.
+    start_time: u64,
     comm: Comm,
     pub(super) session: Session,
     pub(super) file: Rc<StubFile>,
@@ -163,6 +175,8 @@ pub(super) struct Reading {
 /// New patched process.
 pub(super) struct NewProcess {
     pub(super) id: ImageId,
+    /// Start of the process, in clock ticks since the boot.
+    pub(super) start_time: u64,
     pub(super) comm: Comm,
     pub(super) session: Session,
     pub(super) file: Rc<StubFile>,
@@ -180,12 +194,14 @@ impl Watched {
     ///
     /// The control page cannot be read.
     pub(super) fn new(new: NewProcess, now: Instant, keeps_page: bool) -> io::Result<Self> {
-        let NewProcess { id, comm, session, file, summary, sites, interval: (interval_base, shift), stops } = new;
+        let NewProcess { id, start_time, comm, session, file, summary, sites, interval, stops } = new;
+        let (interval_base, shift) = interval;
         let page = ControlPage::open(id.pid, session.base)?;
         let values = read_session(&page, session)?;
         let largest = rate::interval(interval_base, shift);
         Ok(Self {
             id,
+            start_time,
             comm,
             session,
             file,
@@ -219,8 +235,11 @@ impl Watched {
     ///
     /// The child has no such stub any more.
     pub(super) fn child(&self, id: ImageId, comm: Comm, now: Instant, keeps_page: bool) -> io::Result<Self> {
+        // Read before the page: if another process gets the pid after this, it is not changed.
+        let start_time = procfs::start_time(id.pid).ok_or(io::ErrorKind::NotFound)?;
         let new = NewProcess {
             id,
+            start_time,
             comm,
             session: self.session,
             file: Rc::clone(&self.file),
@@ -239,6 +258,11 @@ impl Watched {
         // The parent has settled.
         child.patched_at = now.checked_sub(SETTLING).unwrap_or(now);
         Ok(child)
+    }
+
+    /// Returns the request to restore the code of the process.
+    pub(super) const fn restore_request(&self) -> RestoreRequest {
+        RestoreRequest { id: self.id, start_time: self.start_time, base: self.session.base }
     }
 
     /// Returns true if the first second has passed.
@@ -580,6 +604,7 @@ pub(super) mod tests {
         let null = File::options().read(true).open("/dev/null").unwrap();
         let new = NewProcess {
             id: ImageId { pid: Pid(std::process::id()), ordinal: 0 },
+            start_time: 12,
             comm: Comm::from("test"),
             session: Session { base: pages.start(), epoch: 7, salt: 9 },
             file: Rc::new(StubFile::new(null.into())),
@@ -609,6 +634,17 @@ pub(super) mod tests {
         // Readings because of other processes say little.
         process.read(now + SECOND / 2).unwrap();
         assert_eq!(process.pause(), SECOND);
+    }
+
+    #[test]
+    fn child_is_restored_by_its_own_start() {
+        let (pages, now) = (pages(), Instant::now());
+        let parent = watched(&pages, now, false);
+        let child = parent.child(parent.id, Comm::from("child"), now, false).unwrap();
+        let start_time = procfs::start_time(Pid(std::process::id())).unwrap();
+        assert_ne!(start_time, 12, "the start of the parent in this test");
+        let expected = RestoreRequest { start_time, ..parent.restore_request() };
+        assert_eq!((child.restore_request(), parent.restore_request().start_time), (expected, 12));
     }
 
     #[test]

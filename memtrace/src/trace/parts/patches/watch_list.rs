@@ -11,7 +11,7 @@ use memtrace_model::{AbsAddr, Bytes, ImageId, Pid, SampleSource, Sampler, Sample
 
 use super::rate::{self, Usage};
 use super::sites::CodeState;
-use super::watch::{StubFile, Watched, inode_of};
+use super::watch::{RestoreRequest, StubFile, Watched, inode_of};
 use crate::options::SamplingRate;
 use crate::trace::parts::lock_waits::{FairRechecks, LastLockWaits, LockWaits};
 use crate::trace::parts::rechecks::Rechecks;
@@ -55,8 +55,7 @@ const MAX_OPEN_PAGES: usize = 512;
 
 /// A process whose code must be restored, because it was damaged, or because the process takes samples itself.
 pub(super) struct DamagedProcess {
-    pub(super) id: ImageId,
-    pub(super) base: AbsAddr,
+    request: RestoreRequest,
     pub(super) reason: String,
     /// Number of attempts that have failed, and time of the next one.
     pub(super) attempts: u32,
@@ -64,8 +63,8 @@ pub(super) struct DamagedProcess {
 }
 
 impl DamagedProcess {
-    pub(super) fn new(id: ImageId, base: AbsAddr, reason: String) -> Self {
-        Self { id, base, reason, attempts: 0, next: Instant::now() }
+    pub(super) fn new(request: RestoreRequest, reason: String) -> Self {
+        Self { request, reason, attempts: 0, next: Instant::now() }
     }
 }
 
@@ -340,18 +339,18 @@ impl WatchList {
     pub(super) fn end_doubled(&mut self, takes_samples: impl Fn(ImageId) -> bool) {
         let Self { processes, damaged, .. } = self;
         for watched in processes.values().filter(|watched| takes_samples(watched.id)) {
-            let (id, base) = (watched.id, watched.session.base);
-            if !damaged.iter().any(|process| process.id == id) {
-                damaged.push_back(DamagedProcess::new(id, base, String::from("it takes samples itself")));
+            let request = watched.restore_request();
+            if !damaged.iter().any(|process| process.request.id == request.id) {
+                damaged.push_back(DamagedProcess::new(request, String::from("it takes samples itself")));
             }
         }
     }
 
-    /// Returns the next process whose code must be restored, with the address of its stub, and makes it the first one of `damaged`.
-    pub(super) fn next_damaged(&mut self, now: Instant) -> Option<(ImageId, AbsAddr)> {
+    /// Returns the next process whose code must be restored, and makes it the first one of `damaged`.
+    pub(super) fn next_damaged(&mut self, now: Instant) -> Option<RestoreRequest> {
         let due = self.damaged.iter().position(|process| process.next <= now)?;
         let process = self.damaged.remove(due)?;
-        let next = (process.id, process.base);
+        let next = process.request;
         self.damaged.push_front(process);
         Some(next)
     }
@@ -390,12 +389,12 @@ impl WatchList {
             }
             let state = watched.check();
             waits.end(begin);
-            let base = watched.session.base;
+            let request = watched.restore_request();
             match state {
-                Some(CodeState::Damaged(function)) if !damaged.iter().any(|process| process.id == id) => {
+                Some(CodeState::Damaged(function)) if !damaged.iter().any(|process| process.request.id == id) => {
                     let function = plain(&function);
                     let reason = format!("the removal of a probe of another tool has damaged the code of {function}");
-                    damaged.push_back(DamagedProcess::new(id, base, reason));
+                    damaged.push_back(DamagedProcess::new(request, reason));
                 }
                 Some(CodeState::Changed(function)) if watched.set_change_noted() => {
                     let function = plain(&function);
@@ -530,17 +529,21 @@ mod tests {
     #[test]
     fn damaged_process_that_does_not_stop_lets_others_pass() {
         let mut list = WatchList::new(SamplingRate::default());
-        let id = |ordinal| ImageId { pid: Pid(7), ordinal };
+        let request = |ordinal: u32| RestoreRequest {
+            id: ImageId { pid: Pid(7), ordinal },
+            start_time: 3,
+            base: AbsAddr(ordinal.into()),
+        };
         for ordinal in [1, 2] {
-            list.damaged.push_back(DamagedProcess::new(id(ordinal), AbsAddr(ordinal.into()), String::new()));
+            list.damaged.push_back(DamagedProcess::new(request(ordinal), String::new()));
         }
         let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(60));
-        assert_eq!(list.next_damaged(now), Some((id(1), AbsAddr(1))));
+        assert_eq!(list.next_damaged(now), Some(request(1)));
         list.postpone_damaged(later);
-        assert_eq!(list.next_damaged(now), Some((id(2), AbsAddr(2))));
+        assert_eq!(list.next_damaged(now), Some(request(2)));
         list.damaged.pop_front();
         assert_eq!(list.next_damaged(now), None);
-        assert_eq!(list.next_damaged(later), Some((id(1), AbsAddr(1))));
+        assert_eq!(list.next_damaged(later), Some(request(1)));
         assert_eq!(list.damaged[0].attempts, 1);
     }
 
