@@ -18,6 +18,8 @@ pub(crate) struct OwnProfiles {
     /// Images that may have got samples of their blocks since the last call of [`Self::take_sampled`]. Empty unless their page
     /// faults are left out.
     newly_sampled: Vec<ImageId>,
+    /// Patched images whose allocator was called for the first time since the last call of [`Self::take_called`].
+    called: BTreeSet<ImageId>,
 }
 
 impl OwnProfiles {
@@ -75,6 +77,18 @@ impl OwnProfiles {
         }
     }
 
+    /// Records that the allocator of a patched image was called for the first time: it has read its options since.
+    pub(crate) fn add_called(&mut self, id: ImageId) {
+        if self.are_read {
+            self.called.insert(id);
+        }
+    }
+
+    /// Removes and returns the patched images whose allocator was called for the first time since the last call.
+    pub(crate) fn take_called(&mut self) -> BTreeSet<ImageId> {
+        std::mem::take(&mut self.called)
+    }
+
     /// Records that this trace samples page faults, except page faults of images whose blocks are sampled.
     pub(crate) fn leave_out_pages(&mut self) {
         self.leaves_out_pages = true;
@@ -128,6 +142,7 @@ impl OwnProfiles {
     pub(super) fn remove(&mut self, id: ImageId) {
         self.states.remove(&id);
         self.patched.remove(&id);
+        self.called.remove(&id);
     }
 }
 
@@ -165,6 +180,18 @@ mod tests {
         assert_eq!((profiles.is_read(id(1)), profiles.count(), profiles.patched()), (false, 1, 1));
         profiles.remove(id(1));
         assert_eq!((profiles.is_sampled(id(1)), profiles.patched()), (false, 0));
+    }
+
+    #[test]
+    fn called_images_are_taken_once_if_profiles_are_read() {
+        let mut profiles = OwnProfiles::default();
+        profiles.add_called(id(0));
+        assert!(profiles.take_called().is_empty());
+        profiles.enable();
+        [0, 1, 0, 2].map(id).into_iter().for_each(|id| profiles.add_called(id));
+        profiles.remove(id(2));
+        assert_eq!(profiles.take_called(), BTreeSet::from([id(0), id(1)]));
+        assert!(profiles.take_called().is_empty());
     }
 
     #[test]

@@ -565,6 +565,7 @@ impl Part for RunPatches {
         if self.list.tick(&context.shards) {
             self.list.end_doubled(|id| context.tracker.own_profiles.is_read(id));
         }
+        self.list.take_called().into_iter().for_each(|id| context.tracker.own_profiles.add_called(id));
         for pid in self.list.take_lost(|id| running(id, context).is_some()) {
             self.notes.push(format!("process {pid}: its control page has changed, so its numbers are wrong"));
             context.complete = false;

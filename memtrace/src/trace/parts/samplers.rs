@@ -111,7 +111,7 @@ pub(super) struct RunSamplers {
     waits: LockWaits,
     /// Images whose allocators do not sample.
     off: BTreeSet<ImageId>,
-    /// Objects whose samplers stay off until the image ends.
+    /// Objects whose samplers stay off until the image ends, or until the allocator of a patched image is called.
     disabled: BTreeMap<ImageId, Vec<Arc<Object>>>,
     samplers: Samplers,
     recorded: RecordedSamplers,
@@ -555,6 +555,12 @@ impl RunSamplers {
 
 impl Part for RunSamplers {
     fn tick(&mut self, context: &mut Context, observer: &mut dyn Observer) {
+        for id in context.tracker.own_profiles.take_called() {
+            // A process can have stopped before its allocator has read its options. Its first call shows that they are read.
+            if self.disabled.remove(&id).is_some() {
+                self.examined.remove(&id);
+            }
+        }
         self.update(false, context);
         self.ticks = self.ticks.wrapping_add(1);
         if self.ticks.is_multiple_of(WATCH_EVERY) {

@@ -53,6 +53,9 @@ const MOST_CHECKED: usize = 32;
 /// Number of control pages that stay open. The control pages of other processes are opened for each reading.
 const MAX_OPEN_PAGES: usize = 512;
 
+/// Reason why the patch of a process with samples of its own ends.
+const TAKES_SAMPLES: &str = "it takes samples itself, so its blocks have counted twice for some time";
+
 /// A process whose code must be restored, because it was damaged, or because the process takes samples itself.
 pub(super) struct DamagedProcess {
     request: RestoreRequest,
@@ -82,6 +85,8 @@ pub(super) struct WatchList {
     pub(super) waits: LockWaits,
     /// Processes whose last readings have found the page of another session.
     lost: Vec<ImageId>,
+    /// Processes whose functions were called for the first time.
+    called: Vec<ImageId>,
     settling_until: Instant,
     /// True if a new process was read since the last control of new processes, and the time of the next control.
     has_unsettled: bool,
@@ -108,6 +113,7 @@ impl WatchList {
             checks: Rechecks::default(),
             waits: LockWaits::new(),
             lost: Vec::new(),
+            called: Vec::new(),
             settling_until: now,
             has_unsettled: false,
             next_control: now,
@@ -138,6 +144,7 @@ impl WatchList {
         self.samplers.add(watched.id.pid, sampler(watched.largest_interval()));
         self.readings.set(watched.id, now + watched.pause(), false);
         self.checks.set(watched.id, now + watched.pause_of_checks());
+        self.called.extend(watched.has_calls().then_some(watched.id));
         self.processes.insert(watched.id, watched);
     }
 
@@ -269,7 +276,7 @@ impl WatchList {
 
     /// Reads the control pages of processes. Returns true if the interval of a new process may be raised now.
     fn read(&mut self, ids: &[ImageId], now: Instant, shards: &Shards) -> bool {
-        let Self { processes, samplers, readings, lost, waits, .. } = self;
+        let Self { processes, samplers, readings, lost, called, waits, .. } = self;
         let mut is_settling = false;
         for id in ids {
             let Some(watched) = processes.get_mut(id) else { continue };
@@ -278,9 +285,11 @@ impl WatchList {
                 readings.set(*id, now, watched.is_slow);
                 continue;
             };
+            let had_calls = watched.has_calls();
             let result = watched.read(now);
             let has_timed_out = result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut);
             watched.is_slow = waits.end(begin) || has_timed_out;
+            called.extend((!had_calls && watched.has_calls()).then_some(*id));
             match result {
                 Ok(reading) => {
                     is_settling |= reading.is_settling;
@@ -341,7 +350,7 @@ impl WatchList {
         for watched in processes.values().filter(|watched| takes_samples(watched.id)) {
             let request = watched.restore_request();
             if !damaged.iter().any(|process| process.request.id == request.id) {
-                damaged.push_back(DamagedProcess::new(request, String::from("it takes samples itself")));
+                damaged.push_back(DamagedProcess::new(request, String::from(TAKES_SAMPLES)));
             }
         }
     }
@@ -361,6 +370,11 @@ impl WatchList {
             let attempts = process.attempts + 1;
             self.damaged.push_back(DamagedProcess { attempts, next: at, ..process });
         }
+    }
+
+    /// Removes and returns the processes whose functions were called for the first time since the last call.
+    pub(super) fn take_called(&mut self) -> Vec<ImageId> {
+        std::mem::take(&mut self.called)
     }
 
     /// Returns the running processes whose control pages have begun to belong to another session, each once: the process has
@@ -440,6 +454,8 @@ const fn sampler(interval: Bytes) -> Sampler {
 mod tests {
     use std::fs::File;
 
+    use memtrace_object::overlay::layout;
+
     use super::super::watch::tests::{pages, watched};
     use super::*;
 
@@ -513,6 +529,21 @@ mod tests {
         assert!(list.check_code().is_empty());
         let due = list.checks.take_due(Instant::now(), 100);
         assert_eq!(due.len(), 3, "none of them was compared");
+    }
+
+    #[test]
+    fn first_call_of_a_process_is_found_once() {
+        let (pages, now) = (pages(), Instant::now());
+        let mut list = WatchList::new(SamplingRate::default());
+        list.add(watched(&pages, now, false), now);
+        assert!(list.take_called().is_empty());
+        pages.write(layout::CODE_SIZE + layout::FIRST_DRAWS, 1);
+        // A child has the calls of its parent.
+        let process = watched(&pages, now, false);
+        let id = process.id;
+        list.add(process, now);
+        assert_eq!(list.take_called(), [id]);
+        assert!(list.take_called().is_empty());
     }
 
     #[test]
