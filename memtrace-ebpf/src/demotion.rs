@@ -46,6 +46,21 @@ extern "C" fn demotion_drops(pid: u32, size: u64) -> u64 {
     1
 }
 
+/// Returns true if all blocks of the current process are dropped, because a patch of its allocator samples them. `pid`: the current
+/// process.
+#[inline(always)]
+pub fn drops_all(pid: u32) -> bool {
+    is_any_demoted() && demotion_drops_all(address_space::main_process(pid)) != 0
+}
+
+/// Returns 1 if all blocks of the process are dropped, else 0. The function is global for the same reason as
+/// [`demotion_drops`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn demotion_drops_all(pid: u32) -> u64 {
+    u64::from(min_size(pid) == Some(u64::MAX))
+}
+
 /// Records the sum of the process of `thread` at its exec or exit, or when the last process that shares its memory leaves, if it
 /// was demoted.
 #[inline(always)]

@@ -12,7 +12,7 @@ use crate::pending::{self, Call, ReturnedCall};
 use crate::registers::{POPPED_BY_RETURN, Registers};
 use crate::settings;
 use crate::thread::Thread;
-use crate::{blocks, emit, gate, loss, private_stack, registers};
+use crate::{blocks, demotion, emit, gate, loss, private_stack, registers};
 
 #[uretprobe]
 fn call_return(context: RetProbeContext) -> u32 {
@@ -95,8 +95,9 @@ fn returned_block(
             }
             result
         }
-        // The block has not been resized.
-        Call::Resize if result < pending.size => {
+        // The block has not been resized. Or the resized block would be dropped: no patch reports this call, so the sample of the
+        // block stays, with its earlier size.
+        Call::Resize if result < pending.size || demotion::drops_all(thread.pid) => {
             if pending.aux != 0 {
                 emit::undo_free(context, thread, pending.aux);
             }

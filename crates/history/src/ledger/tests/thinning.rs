@@ -291,6 +291,17 @@ fn a_realloc_with_two_reports_restores_the_sample() {
 }
 
 #[test]
+fn a_resize_in_place_keeps_the_sample() {
+    let address = block(0, true);
+    let before = demoted_and_patched(address).image(0);
+    // Only the probes of each call report it.
+    let resized = || demoted_and_patched(address).free_tentatively(T1, address).undo_free(T1, address);
+    assert_eq!(resized().image(0), before);
+    let freed = resized().end_sample(address);
+    assert_eq!((freed.total().live(), freed.image(0).demotion.frees), (Amount::one(Bytes(8192)), 0));
+}
+
+#[test]
 fn a_free_with_two_reports_counts_once() {
     let address = block(0, true);
     let story = demoted_and_patched(address).free(address).end_sample(address);
