@@ -103,6 +103,12 @@ fn choose_in<S: Source>(allocator: &Allocator, source: S) -> Result<AllocatorSit
     Ok(AllocatorSites { kinds: allocator.kinds.clone(), sites: selection.sites(), gaps })
 }
 
+/// Returns false if no object with these allocators is patched. [`choose`] reads the code, which takes some tens of milliseconds.
+#[must_use]
+pub fn is_supported(kinds: &Kinds) -> bool {
+    supported_kind(kinds).is_ok()
+}
+
 /// Returns the name of the allocator, if it is the only one in the object and is supported.
 fn supported_kind(kinds: &Kinds) -> Result<&'static str, AllocatorRefusal> {
     match kinds.all() {

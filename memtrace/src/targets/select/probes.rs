@@ -89,6 +89,11 @@ impl AllocatorProbes {
         Some(Self { pid, scope, object, probes, functions, allocator: allocator.clone() })
     }
 
+    /// Returns false if no process has a patch of the allocator. Its code is not read.
+    pub(super) fn is_patchable(&self) -> bool {
+        site::is_supported(&self.allocator.kinds)
+    }
+
     /// Returns the instructions that a patch of the allocator replaces; `None` if no patch supports the allocator.
     pub(super) fn replaceable(&self) -> Option<ChangedRanges> {
         // Without its file, the allocator gets no probes either.
@@ -254,5 +259,6 @@ mod tests {
         assert!(!replaceable.is_empty());
         assert_eq!(probes.avoid(replaceable), 0);
         assert_eq!(probes_of(MUSL).replaceable(), None, "musl cannot be patched");
+        assert_eq!([GLIBC, JEMALLOC, MUSL].map(|path| probes_of(path).is_patchable()), [true, true, false]);
     }
 }

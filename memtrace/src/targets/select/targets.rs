@@ -365,13 +365,16 @@ impl Targets {
     /// an allocator, such as one that compiles Rust, this must cost little.
     pub(crate) fn avoid_patched_code_late(&mut self, allocator: &mut AllocatorProbes, tracker: &ProcessTracker) {
         let knows_all = self.tracks_all && tracker.losses().get(LossReason::MappingsLost) == 0;
-        // The search for the instructions of a patch takes up to 50 ms, and blocks are missing until the probes are attached.
         let is_shared = matches!(allocator.scope, Scope::AllProcesses);
         if is_shared && knows_all && !self.leaves_room && !PatchedCode::is_possible_in(tracker.images()) {
             return;
         }
-        let Some(replaceable) = allocator.replaceable() else { return };
-        let for_patches = if self.leaves_room { allocator.avoid(replaceable) } else { 0 };
+        if !allocator.is_patchable() {
+            return;
+        }
+        // The search for the instructions of a patch takes up to 50 ms, and blocks are missing until the probes are attached.
+        let replaceable = if self.leaves_room { allocator.replaceable() } else { None };
+        let for_patches = replaceable.map_or(0, |replaceable| allocator.avoid(replaceable));
         let for_others = match allocator.scope {
             Scope::AllProcesses if knows_all => allocator.avoid_patched(&PatchedCode::of_images(tracker.images())),
             Scope::AllProcesses | Scope::Process(_) => self.avoid_other_memtraces(allocator),
