@@ -119,7 +119,7 @@ pub use smaps::{Sizes, Vma, read_vmas, rollup, vmas};
 pub use status::counted;
 pub(crate) use system::kernel_btf;
 pub(crate) use system::uprobe_type;
-pub use system::{kernel_release, kernel_version, lockdown_modes, online_cpus, sysctl};
+pub use system::{kernel_release, kernel_version, last_pid, lockdown_modes, online_cpus, sysctl};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use task_status::{
     TaskStatus, age, auxiliary_vector, children, is_ending, is_frozen, is_io_worker, mappings, task_status, tasks,

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use memtrace_model::Pid;
+
 use crate::procfs::kernel_files;
 
 /// Returns the numbers of the online CPUs.
@@ -23,6 +25,17 @@ fn parse_cpu_list(list: &str) -> Option<Vec<u32>> {
         cpus.extend(first.parse::<u32>().ok()?..=last.parse().ok()?);
     }
     Some(cpus)
+}
+
+/// Returns the pid that a new thread or process has got last. Pids are assigned in ascending order, and after the largest one
+/// from the lowest free one on (`alloc_pid`, kernel/pid.c).
+pub fn last_pid() -> Option<Pid> {
+    parse_last_pid(&read("/proc/loadavg")?)
+}
+
+/// Parses the last field of `/proc/loadavg` (`loadavg_proc_show`, fs/proc/loadavg.c).
+fn parse_last_pid(loads: &str) -> Option<Pid> {
+    loads.split(' ').nth(4)?.parse().ok().map(Pid)
 }
 
 /// Returns the kernel's release, such as `6.18.5`.
@@ -71,5 +84,12 @@ mod tests {
         assert_eq!(parse_cpu_list("0"), Some(vec![0]));
         assert_eq!(parse_cpu_list("0-"), None);
         assert!(!online_cpus().unwrap().is_empty());
+    }
+
+    #[test]
+    fn last_pid_is_the_last_number() {
+        assert_eq!(parse_last_pid("0.20 0.18 0.12 1/80 11206"), Some(Pid(11_206)));
+        assert_eq!([parse_last_pid("0.20 0.18 0.12 1/80"), parse_last_pid("a b c d e")], [None; 2]);
+        assert!(last_pid().is_some());
     }
 }

@@ -28,8 +28,8 @@ const MAX_GAPS: usize = 64;
 const ROUND_STOPPED: Duration = Duration::from_millis(25);
 const ROUND: Duration = Duration::from_secs(1);
 
-/// Time after which all processes are searched for stubs again, and not only the new ones: a new process can have the pid of one that
-/// has ended. Maximum number of stubs that are remembered.
+/// Time after which all processes are searched for stubs again, and not only the new ones. Before, they are searched again if a new
+/// process can have the pid of one that has ended. Maximum number of stubs that are remembered.
 const KNOWN_FOR: Duration = Duration::from_secs(60);
 const MAX_KNOWN: usize = 1 << 14;
 
@@ -199,6 +199,8 @@ struct Worker {
 struct FoundStubs {
     /// Time of the last search in all processes.
     at: Instant,
+    /// Pid that was assigned last before the last search.
+    last_pid: Option<Pid>,
     processes: BTreeSet<Pid>,
     stubs: Vec<(Pid, PatchedStub)>,
 }
@@ -338,14 +340,16 @@ impl Worker {
     /// thousands. A later search reads the memory maps of processes that have started since: a stub gets into other
     /// processes by forks.
     fn processes_with(&mut self, stub: PatchedStub) -> Vec<Pid> {
-        let known = self.found.take().filter(|found| found.at.elapsed() < KNOWN_FOR);
-        let new = || FoundStubs { at: Instant::now(), processes: BTreeSet::new(), stubs: Vec::new() };
-        let FoundStubs { at, mut processes, mut stubs } = known.unwrap_or_else(new);
+        let last_pid = procfs::last_pid();
+        let is_current = |found: &FoundStubs| found.at.elapsed() < KNOWN_FOR && !are_reused(found.last_pid, last_pid);
+        let known = self.found.take().filter(is_current);
+        let new = || FoundStubs { at: Instant::now(), last_pid, processes: BTreeSet::new(), stubs: Vec::new() };
+        let FoundStubs { at, mut processes, mut stubs, .. } = known.unwrap_or_else(new);
         let started = PatchedStub::of_new_processes(&mut processes);
         stubs.retain(|(pid, _)| processes.contains(pid));
         stubs.extend(started);
         let found = stubs.iter().filter(|(_, other)| *other == stub).map(|(pid, _)| *pid).collect();
-        self.found = (stubs.len() <= MAX_KNOWN).then_some(FoundStubs { at, processes, stubs });
+        self.found = (stubs.len() <= MAX_KNOWN).then_some(FoundStubs { at, last_pid, processes, stubs });
         found
     }
 
@@ -365,6 +369,11 @@ impl Worker {
         }
         result
     }
+}
+
+/// Returns true if pids of ended processes can have been assigned again between two times, by the pids that were assigned last.
+fn are_reused(before: Option<Pid>, now: Option<Pid>) -> bool {
+    before.zip(now).is_some_and(|(before, now)| now < before)
 }
 
 /// Returns the summary for a stub with these sites: the functions that it has are no gaps, and the other functions of the plan are.
@@ -530,6 +539,7 @@ mod tests {
         let at = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds)).expect("the machine runs longer");
         let found = |seconds| FoundStubs {
             at: at(seconds),
+            last_pid: None,
             processes: BTreeSet::from([own, gone]),
             stubs: vec![(own, stub(2)), (gone, stub(2)), (own, stub(3))],
         };
@@ -540,6 +550,9 @@ mod tests {
         let known = worker.found.expect("few stubs");
         assert!(known.processes.len() > 1 && !known.processes.contains(&gone), "{:?}", known.processes);
         assert!(known.at.elapsed() >= Duration::from_secs(50), "the time of the search in all processes");
+        let wrapped = FoundStubs { last_pid: Some(Pid(u32::MAX)), ..found(50) };
+        let mut worker = Worker { found: Some(wrapped), ..Worker::default() };
+        assert!(worker.processes_with(stub(2)).is_empty(), "a process can have the pid of one that has ended");
         let mut worker = Worker { found: Some(found(61)), ..Worker::default() };
         assert!(worker.processes_with(stub(2)).is_empty());
         assert!(Worker::default().processes_with(stub(2)).is_empty());
