@@ -43,12 +43,19 @@ pub(crate) struct TaskStatus {
     pub(crate) has_shadow_stack: bool,
     /// True if the process crashes, and a thread of it writes a core dump.
     pub(crate) dumps_core: bool,
+    /// Number of times that the thread has given up its processor to wait.
+    pub(crate) waits: u64,
 }
 
 impl TaskStatus {
     /// Returns true if the thread has exited.
     pub(crate) const fn has_exited(&self) -> bool {
         matches!(self.state, b'Z' | b'X')
+    }
+
+    /// Returns true if the thread has slept uninterruptibly since `earlier`.
+    pub(crate) const fn has_slept_since(&self, earlier: &Self) -> bool {
+        self.state == b'D' && earlier.state == b'D' && self.waits == earlier.waits
     }
 
     fn parse(status: &str) -> Option<Self> {
@@ -69,6 +76,7 @@ impl TaskStatus {
             seccomp: number("Seccomp:").unwrap_or_default(),
             has_shadow_stack: features.split_ascii_whitespace().any(|feature| feature == "shstk"),
             dumps_core: number("CoreDumping:") == Some(1),
+            waits: field(status, "voluntary_ctxt_switches:")?.trim().parse().ok()?,
         })
     }
 }
@@ -183,6 +191,8 @@ Seccomp:\t2
 Seccomp_filters:\t5
 x86_Thread_features:\tshstk wrss
 x86_Thread_features_locked:\tshstk wrss
+voluntary_ctxt_switches:\t150
+nonvoluntary_ctxt_switches:\t545
 ";
 
     #[test]
@@ -199,6 +209,7 @@ x86_Thread_features_locked:\tshstk wrss
             seccomp: 2,
             has_shadow_stack: true,
             dumps_core: true,
+            waits: 150,
         };
         assert_eq!(TaskStatus::parse(RECORDED), Some(expected));
         let without =
@@ -207,6 +218,15 @@ x86_Thread_features_locked:\tshstk wrss
         assert_eq!((parsed.seccomp, parsed.has_shadow_stack), (0, false), "the locked features are not those in use");
         assert!(!parsed.dumps_core);
         assert_eq!(TaskStatus::parse(&RECORDED.replace("\t1002", "")), None);
+    }
+
+    #[test]
+    fn uninterruptible_sleep_lasts_until_the_next_wait() {
+        let sleeper = TaskStatus { state: b'D', ..TaskStatus::parse(RECORDED).unwrap() };
+        assert!(sleeper.has_slept_since(&sleeper));
+        assert!(!sleeper.has_slept_since(&TaskStatus { waits: 149, ..sleeper }), "another wait");
+        let running = TaskStatus { state: b'R', ..sleeper };
+        assert!(!running.has_slept_since(&sleeper) && !sleeper.has_slept_since(&running));
     }
 
     #[test]

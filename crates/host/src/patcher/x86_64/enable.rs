@@ -20,6 +20,8 @@ use crate::procfs::{self, ControlValues};
 
 /// Time limit for the stop of all threads, and for the wait until no other process uses the memory.
 const TIME: Duration = Duration::from_millis(300);
+/// Duration of an uninterruptible sleep of a thread that a stop does not wait for.
+const SLEEP: Duration = Duration::from_millis(50);
 /// Maximum number of further stops, if a thread is in the cold path of the stub.
 const RETRIES: u32 = 50;
 /// Time between two stops.
@@ -56,6 +58,11 @@ pub(super) fn enable(
     let mappings = procfs::mappings(target.pid).map_err(|error| target::process_refusal(&error))?;
     sites.check_objects(&mappings)?;
     let data = base.saturating_add(layout::CODE_SIZE);
+    // A thread that waits for its child of vfork(2) sleeps, too. The child soon ends.
+    wait_for_sharers(target.pid)?;
+    if target::has_long_sleeper(target.pid, SLEEP) {
+        return Err(PatchRefusal::NotStopping);
+    }
     let enabled = in_stop(clock, &target, |stop, is_last| {
         let Some(threads) = stopped_threads(stop, &sites)? else { return Ok(None) };
         let memory = stop.memory()?;

@@ -107,6 +107,7 @@ mod tests {
             seccomp: 0,
             has_shadow_stack: false,
             dumps_core: false,
+            waits: 0,
         }
     }
 

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::parent_id;
+use std::thread;
 use std::time::Duration;
 
 use memtrace_model::Pid;
@@ -58,6 +59,20 @@ pub(super) fn shares_memory(pid: Pid) -> bool {
     let children = tasks.into_iter().take(MAX_PARENTS).flat_map(|tid| procfs::children(pid, tid));
     procfs::parent_with_same_memory(pid).is_some()
         || children.take(MAX_CHILDREN).any(|child| procfs::parent_with_same_memory(child) == Some(pid))
+}
+
+/// Returns true if a thread of a process sleeps uninterruptibly for `time`, as it does while a file system does not answer. The
+/// thread cannot stop, and the threads that stop first would stand still until the end of the stop.
+pub(super) fn has_long_sleeper(pid: Pid, time: Duration) -> bool {
+    let status = |tid: u32| procfs::task_status(pid, tid).ok();
+    let tasks = procfs::tasks(pid).unwrap_or_default();
+    let statuses = tasks.into_iter().filter_map(|tid| Some((tid, status(tid)?)));
+    let asleep: Vec<_> = statuses.filter(|(_, status)| status.state == b'D').collect();
+    if asleep.is_empty() {
+        return false;
+    }
+    thread::sleep(time);
+    asleep.iter().any(|(tid, before)| status(*tid).is_some_and(|now| now.has_slept_since(before)))
 }
 
 /// Returns the refusal for memory that cannot be opened.
