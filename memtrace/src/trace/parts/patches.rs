@@ -26,16 +26,15 @@ use memtrace_host::kernel::ThreadFilter;
 use memtrace_host::patcher::Stops;
 use memtrace_host::procfs::{self, ControlPage};
 use memtrace_model::{
-    AbsAddr, Bytes, EndedImage, EventClass, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason, Losses, Mapping,
-    PatchedProcess, Pid, ProcessImage, Tick, format, printable,
+    AbsAddr, Bytes, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, LossReason, Losses, PatchedProcess, Pid,
+    ProcessImage, Tick, format, printable,
 };
-use memtrace_object::overlay::layout::CODE_SIZE;
 
 use self::candidates::{Activity, Candidates, LEAST_AGE, Verdict};
 use self::compare::{IndependentCounts, compare};
 use self::coverage::{Coverage, Source};
 use self::current_change::CurrentChange;
-use self::images::{age, has_own_source, maps_libc, running};
+use self::images::{age, copied_code, has_copied_stub, has_own_source, maps_libc, running};
 use self::patcher_thread::PatcherThread;
 use self::state::{State, source_in};
 use self::watch::{MOST_LOST, Watched};
@@ -379,15 +378,8 @@ impl RunPatches {
 
     /// Returns the address of the stub that a fork has copied to an image; `None` without one.
     fn inherited_stub(&self, id: ImageId, image: &ProcessImage) -> Option<AbsAddr> {
-        if !matches!(image.start, ImageStart::Fork(_)) || self.list.processes.contains_key(&id) {
-            return None;
-        }
-        // An image with generated code can have thousands of mappings without an object.
-        let is_code = |mapping: &&Mapping| {
-            mapping.object.is_none() && mapping.end.0.checked_sub(mapping.start.0) == Some(CODE_SIZE)
-        };
-        let starts: BTreeSet<_> = image.mappings.iter().filter(is_code).map(|mapping| mapping.start).collect();
-        if starts.is_empty() {
+        let starts: BTreeSet<_> = copied_code(image).collect();
+        if starts.is_empty() || self.list.processes.contains_key(&id) {
             return None;
         }
         let mut bases = self.list.processes.values().map(|watched| watched.session.base);
@@ -416,12 +408,60 @@ impl RunPatches {
         let comm = procfs::comm(id.pid).unwrap_or_default();
         let child = parent.and_then(|parent| parent.child(id, comm.into(), now, self.list.keeps_page()).ok());
         let Some(child) = child else { return false };
+        self.add_child(child, now, context);
+        true
+    }
+
+    /// Watches the running children of a process that has ended, if they have copies of its stub, and were not examined yet.
+    /// Otherwise, the probes in the stub would be removed with their parent, and the frees of their samples would be missing.
+    fn follow_children(&mut self, parent: &Watched, context: &mut Context) {
+        if !self.is_active {
+            // The calls of the children are traced, which reports these frees too. Samples would count their blocks once more.
+            return;
+        }
+        let (now, base) = (Instant::now(), parent.session.base);
+        let is_new = |id: &ImageId| matches!(self.states.get(id), None | Some(State::Waiting));
+        let images = context.tracker.images().iter().filter(|(id, image)| is_new(id) && has_copied_stub(image, base));
+        let children: Vec<_> = images.map(|(&id, _)| id).filter(|id| context.tracker.is_traced(id.pid)).collect();
+        let mut unread = Vec::new();
+        for id in children {
+            if context.kernel.is_memory_sharer(id.pid) {
+                continue;
+            }
+            if !self.has_room() {
+                context.complete = false;
+                break;
+            }
+            let Some(begin) = self.list.waits.begin() else {
+                unread.push(id.pid);
+                continue;
+            };
+            let comm = procfs::comm(id.pid).unwrap_or_default();
+            let child = parent.child(id, comm.into(), now, self.list.keeps_page());
+            self.list.waits.end(begin);
+            match child {
+                Ok(child) => self.add_child(child, now, context),
+                Err(error) => log::debug!("process {}: it has no stub of its parent any more: {error}", id.pid),
+            }
+        }
+        if !unread.is_empty() {
+            context.complete = false;
+            let pids = format::limited_list(unread.iter().map(Pid::to_string), MAX_NAMED);
+            let parent = parent.id.pid;
+            self.notes.push(format!(
+                "other processes held locks of their memory, so frees are missing of children of process {parent}, which has \
+                 ended: {pids}"
+            ));
+        }
+    }
+
+    /// Adds a child with a copy of the stub of its parent.
+    fn add_child(&mut self, child: Watched, now: Instant, context: &mut Context) {
         // Its samples since the fork can have lower levels.
         for level in [0, child.level()] {
-            context.shards.thin(id, level, child.session.salt);
+            context.shards.thin(child.id, level, child.session.salt);
         }
         self.add(child, now, context);
-        true
     }
 
     /// Adds a process that is patched since `now`.
@@ -588,6 +628,7 @@ impl Part for RunPatches {
     fn image_left(&mut self, left: &LeftImage<'_>, context: &mut Context) {
         let id = left.id;
         if let Some(watched) = self.list.processes.remove(&id) {
+            self.follow_children(&watched, context);
             self.finish_process(watched, None, false, context);
         }
         self.list.samplers.end_image(id.pid, left.end);

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use memtrace_model::{ImageId, ProcessImage, Tick};
+use memtrace_model::{AbsAddr, ImageId, ImageStart, Mapping, ProcessImage, Tick};
+use memtrace_object::overlay::layout::CODE_SIZE;
 
 use crate::trace::context::Context;
 
@@ -23,6 +24,20 @@ pub(super) fn age(image: &ProcessImage, context: &Context) -> Duration {
     image.start.tick().map_or(Duration::MAX, since)
 }
 
+/// Returns the starts of mappings like the code of a stub, if a fork has created the image. An image with generated code can have
+/// thousands of mappings without an object.
+pub(super) fn copied_code(image: &ProcessImage) -> impl Iterator<Item = AbsAddr> {
+    let mappings: &[Mapping] = if matches!(image.start, ImageStart::Fork(_)) { &image.mappings } else { &[] };
+    let is_code =
+        |mapping: &&Mapping| mapping.object.is_none() && mapping.end.0.checked_sub(mapping.start.0) == Some(CODE_SIZE);
+    mappings.iter().filter(is_code).map(|mapping| mapping.start)
+}
+
+/// Returns true for a running image that a fork has created, with a mapping like the code of a stub at `base`.
+pub(super) fn has_copied_stub(image: &ProcessImage, base: AbsAddr) -> bool {
+    image.ended.is_none() && copied_code(image).any(|start| start == base)
+}
+
 /// Returns true if an image has mapped a C library.
 pub(super) fn maps_libc(image: &ProcessImage) -> bool {
     let is_libc = |name: &[u8]| name.starts_with(b"libc.so") || name.starts_with(b"libc-2.");
@@ -33,9 +48,25 @@ pub(super) fn maps_libc(image: &ProcessImage) -> bool {
 mod tests {
     use std::sync::Arc;
 
-    use memtrace_model::{AbsAddr, FileOffset, Mapping, Object};
+    use memtrace_model::{FileOffset, ImageEnd, Object};
 
     use super::*;
+
+    #[test]
+    fn only_running_children_have_copies_of_a_stub() {
+        let base = AbsAddr(1 << 20);
+        let image = |start, size| {
+            let end = AbsAddr(base.0 + size);
+            let mapping = Mapping { start: base, end, offset: FileOffset(0), object: None };
+            ProcessImage { mappings: vec![mapping], start, ..ProcessImage::default() }
+        };
+        let child = image(ImageStart::Fork(Tick(5)), CODE_SIZE);
+        assert!(has_copied_stub(&child, base) && !has_copied_stub(&child, AbsAddr(base.0 + CODE_SIZE)));
+        assert!(!has_copied_stub(&image(ImageStart::Fork(Tick(5)), CODE_SIZE - 4096), base));
+        assert!(!has_copied_stub(&image(ImageStart::Exec(Tick(5)), CODE_SIZE), base), "other memory");
+        let ended = ProcessImage { ended: Some((ImageEnd::Exit, Tick(7))), ..child };
+        assert!(!has_copied_stub(&ended, base));
+    }
 
     #[test]
     fn process_is_ready_when_its_c_library_is_mapped() {
