@@ -14,6 +14,7 @@ mod rate;
 mod restore;
 mod sites;
 mod state;
+mod stub_file;
 mod watch;
 mod watch_list;
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use memtrace_model::ImageId;
 
 use super::patcher_thread::Mapped;
-use super::watch::StubFile;
+use super::stub_file::StubFile;
 
 /// Change of a process that is in progress, and what later changes need of it.
 #[derive(Default)]

@@ -17,7 +17,8 @@ use memtrace_object::overlay::stub::{self, SiteAt};
 
 use super::plan::{Plan, PlanSummary, Planner};
 use super::sites::{CheckedSite, has_jumps};
-use super::watch::{RestoreRequest, inode_of};
+use super::stub_file::inode_of;
+use super::watch::RestoreRequest;
 use crate::targets::select::usable_stub;
 
 /// Maximum number of gaps of a process with a stub of an earlier trace.

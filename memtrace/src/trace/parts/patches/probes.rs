@@ -9,7 +9,7 @@ use memtrace_host::patcher::PatchRefusal;
 use memtrace_model::{Bytes, ImageId, UntracedReason};
 
 use super::patcher_thread::Mapped;
-use super::watch::StubFile;
+use super::stub_file::StubFile;
 use crate::targets::patched::sites_of_stub;
 use crate::trace::context::Context;
 

@@ -1,22 +1,19 @@
 //! A patched process: its control page and its sampling interval.
 
-use std::fs::{self, Metadata};
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use memtrace_host::patcher::Stops;
-use memtrace_host::procfs::{self, ControlPage, ControlValues, Inode};
+use memtrace_host::procfs::{self, ControlPage, ControlValues};
 use memtrace_model::{AbsAddr, Bytes, Comm, ImageId, MAX_THINNING, PatchedProcess};
 use memtrace_object::overlay::layout::SLOTS;
 
 use super::plan::PlanSummary;
 use super::rate::{self, Usage};
 use super::sites::{self, CheckedSite, CodeState};
+use super::stub_file::StubFile;
 
 /// Time of the first reading after the change, and of the next ones until the interval is settled.
 const FIRST: Duration = Duration::from_millis(20);
@@ -59,31 +56,6 @@ const MOST_COUNTED: u64 = 1 << 48;
 /// Largest number of lost samples that a process adds to the losses of the run: a whole table. The facts about the process have the
 /// number that it states.
 pub(super) const MOST_LOST: u64 = SLOTS;
-
-/// File of a stub. Forked children have the same one, and the same probes in it.
-#[derive(Debug)]
-pub(super) struct StubFile {
-    /// Path of the open descriptor. Its probes are attached with this path.
-    pub(super) path: PathBuf,
-    /// `None` if it is not known.
-    pub(super) inode: Option<Inode>,
-    /// The descriptor stays open, so that no other file gets its path. It holds the lock of the file, which shows other
-    /// memtraces that this one samples the processes.
-    _descriptor: OwnedFd,
-}
-
-impl StubFile {
-    pub(super) fn new(descriptor: OwnedFd) -> Self {
-        let (path, inode) = (procfs::descriptor_path(&descriptor), inode_of(&descriptor));
-        Self { path, inode, _descriptor: descriptor }
-    }
-}
-
-/// Returns the device and the inode of an open file.
-pub(super) fn inode_of(descriptor: &OwnedFd) -> Option<Inode> {
-    let inode = |facts: Metadata| Inode { device: facts.dev(), inode: facts.ino() };
-    fs::metadata(procfs::descriptor_path(descriptor)).ok().map(inode)
-}
 
 /// Identity of a stub in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

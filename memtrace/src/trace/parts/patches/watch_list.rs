@@ -11,7 +11,8 @@ use memtrace_model::{AbsAddr, Bytes, ImageId, Pid, SampleSource, Sampler, Sample
 
 use super::rate::{self, Usage};
 use super::sites::CodeState;
-use super::watch::{RestoreRequest, StubFile, Watched, inode_of};
+use super::stub_file::{StubFile, inode_of};
+use super::watch::{RestoreRequest, Watched};
 use crate::options::SamplingRate;
 use crate::trace::parts::lock_waits::{FairRechecks, LastLockWaits, LockWaits};
 use crate::trace::parts::rechecks::Rechecks;
