@@ -2,10 +2,12 @@
 //! tracefs.
 
 use aya_ebpf::EbpfContext;
-use aya_ebpf::macros::raw_tracepoint;
+use aya_ebpf::btf_maps::LruHashMap;
+use aya_ebpf::macros::{btf_map, raw_tracepoint};
 use aya_ebpf::programs::{RawTracePointContext, TracePointContext};
 use memtrace_common::wire::RecordKind;
 
+use crate::limits::BPF_NOEXIST;
 use crate::redundant::{self, Event, Occurrence};
 use crate::settings::field;
 use crate::thread::Thread;
@@ -124,7 +126,7 @@ impl<C: EbpfContext> Event<C> for Exit {
         let thread = Thread::current();
         let task = kernel::current_task();
         forget_thread(context, thread.tid);
-        if thread::is_last(task) {
+        if thread::is_last(task) && begin_exit(thread.pid, task) {
             tags::forget_process(thread.pid);
             unwind::forget_process(thread.pid);
             demotion::leave_memory(context, thread.pid);
@@ -161,6 +163,27 @@ impl<C: EbpfContext> Event<C> for Exit {
     }
 }
 
+/// Processes whose exit was handled lately, by process id: address of the first thread's task.
+#[btf_map]
+static ENDED: LruHashMap<u32, u64, 1024> = LruHashMap::new();
+
+/// Returns true if no thread has handled the exit of process `pid` yet. The kernel decrements `signal->live` before the
+/// tracepoint, so several threads that exit at the same time can be the last one here. `task`: an exiting thread.
+#[inline(always)]
+fn begin_exit(pid: u32, task: u64) -> bool {
+    let first_thread = kernel::read_word(task, field!(task.task_group_leader));
+    if ENDED.insert(&pid, &first_thread, BPF_NOEXIST).is_ok() {
+        return true;
+    }
+    // SAFETY: the value is one word, which is read as a whole.
+    let handled = unsafe { ENDED.get(&pid) }.copied();
+    // The entry can be of an earlier process with this id, whose successor's fork was missed.
+    if handled != Some(first_thread) {
+        let _ = ENDED.insert(&pid, &first_thread, 0);
+    }
+    handled != Some(first_thread)
+}
+
 /// `TP_PROTO(struct task_struct *parent, struct task_struct *child)`, include/trace/events/sched.h. The program runs
 /// in the parent, before the child runs.
 struct Fork;
@@ -179,6 +202,7 @@ impl Event for Fork {
             // A child with the same thread group id is a new thread, which shares the mappings of its process.
             Some(child) if child != parent => {
                 demotion::start(context, child);
+                let _ = ENDED.remove(&child);
                 // The exit of an earlier process with this pid can have been missed, or a ring can lack its record.
                 if address_space::forget(child) && gate::is_open() {
                     emit::process(context, Thread { pid: child, tid: child }, RecordKind::Unshare);
