@@ -13,6 +13,7 @@ use std::os::fd::{AsFd as _, AsRawFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+use std::thread;
 use std::time::Duration;
 
 use aya::maps::MapData;
@@ -27,6 +28,9 @@ const HEADER: usize = BPF_RINGBUF_HDR_SZ as usize;
 
 /// Alignment of records in bytes (`__bpf_ringbuf_reserve`).
 const ALIGNMENT: usize = 8;
+
+/// Pause while the next record is incomplete.
+const INCOMPLETE_PAUSE: Duration = Duration::from_millis(1);
 
 /// Ring of a map. Dropping it unmaps the ring and closes the map.
 pub(super) struct MappedRing {
@@ -81,7 +85,13 @@ impl MappedRing {
     }
 
     /// Waits until a BPF program wakes the reader, or `timeout` elapses.
-    pub(super) fn wait(&self, timeout: Duration) {
+    pub(super) fn wait(&mut self, timeout: Duration) {
+        // The descriptor is readable as long as a record is incomplete (`ringbuf_map_poll_kern`, kernel/bpf/ringbuf.c). The thread
+        // that writes it can be preempted, and would not run on the CPU of a reader that polls without a pause.
+        if self.view.find_record().is_none() && self.has_unread() {
+            thread::sleep(timeout.min(INCOMPLETE_PAUSE));
+            return;
+        }
         let mut ready = libc::pollfd { fd: self.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let timeout = libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX);
         // The caller reads the ring after any outcome.

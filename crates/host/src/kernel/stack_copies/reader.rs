@@ -36,7 +36,7 @@ impl StackCopyReader {
     }
 
     /// Waits until a BPF program wakes the reader, or `timeout` elapses.
-    pub fn wait(&self, timeout: Duration) {
+    pub fn wait(&mut self, timeout: Duration) {
         self.ring.wait(timeout);
     }
 }
