@@ -202,8 +202,9 @@ const REFUSED_KERNEL: &[TestTopic] = &[TestTopic { name: "releases", tier: Tier:
 /// methods.
 const PAGE_TRACKING: &[TestTopic] = &[TestTopic { name: "page_tracking", tier: Tier::Long, omitted: &[] }];
 
-/// Number of guests that share the tests of a kernel. Several guests keep all processors busy until the end.
-const SHARES: usize = 2;
+/// Number of guests that share the tests of a kernel. Small shares keep all processors busy until the end, and stay below the time
+/// limit of a guest on a slow machine.
+const SHARES: usize = 4;
 
 /// Tests of a kernel that one guest runs.
 pub(super) struct Share {
@@ -268,7 +269,7 @@ mod tests {
             |kernel: &&Kernel| kernel.machine == Machine::X86_64 && kernel.config.is_none() && kernel.is_supported;
         for kernel in supported::ALL.iter().filter(is_debian) {
             let shares = Share::all(kernel, Tier::Long);
-            assert_eq!(shares.iter().map(|share| share.number).collect::<Vec<_>>(), [1, 2]);
+            assert_eq!(shares.iter().map(|share| share.number).collect::<Vec<_>>(), [1, 2, 3, 4]);
             let names: Vec<_> = shares.iter().flat_map(|share| &share.topics).map(|topic| topic.name).collect();
             assert_eq!(names, TOPICS.iter().map(|topic| topic.name).collect::<Vec<_>>());
         }
