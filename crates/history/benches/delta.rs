@@ -31,7 +31,7 @@ fn delta(criterion: &mut Criterion) {
         bencher.iter_custom(|iterations| {
             let mut spent = Duration::ZERO;
             for _ in 0..iterations {
-                // Each interval changes other stacks than the previous one, spread over the whole table.
+                // Each interval changes stacks that the previous one did not change. They are spread over the table.
                 first = (first + 1) % (STACKS / CHANGED);
                 for nth in (first..STACKS).step_by((STACKS / CHANGED) as usize) {
                     ledger.apply(&event(nth, |address, _| EventKind::Free { address, is_last: false }));

@@ -43,8 +43,8 @@ fn free(address: u64) -> Event {
 
 fn churn(criterion: &mut Criterion, name: &str, settings: Settings) {
     let mut random = Random::new(1);
-    // Two sets of distinct 16-byte aligned addresses in 64 GiB. The live blocks move from one to the other, one at a
-    // time.
+    // Two sets of distinct 16-byte aligned addresses in 64 GiB. The live blocks move from the first set to the
+    // second set, one block at a time.
     let mut next = 0x7f00_0000_0000;
     let mut addresses: Vec<u64> = (0..2 * BLOCKS)
         .map(|_| {

@@ -18,15 +18,15 @@ impl WaterMarks {
         Self { low: current, high: current }
     }
 
-    /// Includes the amount `current` in both marks. Returns true if it has more bytes than all earlier amounts.
+    /// Includes the amount `current` in both marks. Returns true if `current` has more bytes than all earlier amounts.
     #[cfg(test)]
     pub(crate) fn include(&mut self, current: Amount) -> bool {
         self.lower(current);
         self.raise(current)
     }
 
-    /// Includes an amount in the marks. `current` must not be lower than the last amount. Returns true if it has more
-    /// bytes than all earlier amounts.
+    /// Includes an amount in the marks. `current` must not be lower than the last amount. Returns true if `current`
+    /// has more bytes than all earlier amounts.
     #[inline]
     pub fn raise(&mut self, current: Amount) -> bool {
         // Marks rarely change, so most events write no memory.
@@ -40,8 +40,8 @@ impl WaterMarks {
         is_peak
     }
 
-    /// Corrects the low-water mark after the undo of a free of `block`: each amount included since the free was too
-    /// small by `block`. `before`: mark at the free.
+    /// Corrects the low-water mark after the undo of a free of `block`: all amounts that were included since the
+    /// free were too small by `block`. `before`: low-water mark at the time of the free.
     pub(crate) fn restore_low(&mut self, before: Amount, block: Amount) {
         // If no amount since the free was lower than `before`, the mark is still `before`, which is less than the sum.
         self.low.bytes = before.bytes.min(Bytes(self.low.bytes.0.saturating_add(block.bytes.0)));
@@ -73,12 +73,12 @@ pub struct AccountState {
     pub peak_at: Tick,
 }
 
-/// Accounts of an image that have changed in an interval.
+/// Changed accounts of an image in an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageAccounts {
     /// Identity of the image.
     pub id: ImageId,
-    /// Kind of end, if the image has ended. Its accounts have no blocks after the interval.
+    /// Kind of end, if the image has ended. The accounts of an ended image have no blocks after the interval.
     pub ended: Option<ImageEnd>,
     /// Ended threads that no longer have accounts.
     pub ended_threads: Vec<Tid>,
@@ -117,7 +117,7 @@ pub struct GroupMarks {
     pub peak_at: Tick,
 }
 
-/// Changed accounts of an interval, which begins at the end of the previous one.
+/// The accounts that have changed in an interval. The interval begins at the end of the previous interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountChanges {
     /// Images with changed accounts: ended images ordered by end, then running images.
@@ -134,7 +134,7 @@ pub struct AccountChanges {
     pub peak_at: Tick,
     /// Losses of the ledger since the start of the trace.
     pub losses: Losses,
-    /// End of a recording's interval, if the recording's interval ends together with this one.
+    /// End of a recording's interval, if it ends together with this interval.
     pub interval_end: Option<Tick>,
 }
 

@@ -2,11 +2,11 @@
 //!
 //! For each interval, a ledger has exact water marks of each account of an image, and of the sum of the members of each
 //! group. A group can have further accounts that are not members. The order of changes of different accounts is not
-//! known, so the water marks of such a group lie within bounds. The high-water mark is at most the sum of the highest
-//! amounts of the accounts in the interval, and at most the high-water mark of the sum of all groups. It is at least
-//! the highest amount of one account plus the lowest amounts of the others. The members count as one account in these
-//! sums. The upper and lower bounds are equal for a group of one account, for a group of members only, and for the sum
-//! of all groups.
+//! known, so only bounds are known for the water marks of a group with such accounts. The high-water mark is at most
+//! the sum of the highest amounts of the accounts in the interval, and at most the high-water mark of the sum of all
+//! groups. It is at least the highest amount of one account plus the lowest amounts of the others. The members count as
+//! one account in these sums. The upper and lower bounds are equal for a group of one account, for a group of members
+//! only, and for the sum of all groups.
 //!
 //! Until its image is identified, an account keeps water marks of its own. Then these marks are merged into the marks
 //! of the group.
@@ -276,7 +276,7 @@ impl AccountGroups {
         }
     }
 
-    /// Ends the accounts of an image, if it runs.
+    /// Ends the accounts of an image, if the image runs.
     fn end_image(&mut self, id: ImageId, end: ImageEnd, steps: &mut FxHashMap<usize, Step>) {
         let mut unidentified = Vec::new();
         for (part, account) in self.running.remove(&id).into_iter().flat_map(RunningAccounts::into_accounts) {

@@ -140,7 +140,7 @@ pub trait Book: Debug {
         after.checked_sub(1).map_or(Boundary::START, |index| self.intervals()[index].end())
     }
 
-    /// Returns the first boundary at or after a moment; the last one if there is none.
+    /// Returns the first boundary at or after a moment; the last boundary if no boundary is so late.
     fn boundary_after(&self, at: Duration) -> Boundary {
         let index = self.intervals().partition_point(|interval| interval.span.end < at);
         self.intervals().get(index).map_or_else(|| self.end(), IntervalRow::end)

@@ -30,7 +30,7 @@ pub struct IntervalRow {
     pub(super) id: i64,
     /// Start and end of the interval, since the start of the trace.
     pub span: Range<Duration>,
-    /// Number of original intervals in this one; 1 if it was not merged.
+    /// Number of original intervals in this interval; 1 if it was not merged.
     pub merged: u64,
 }
 

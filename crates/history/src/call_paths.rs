@@ -166,8 +166,8 @@ impl CallPaths {
         is_used
     }
 
-    /// Returns `path` without addresses outside of files, which are valid in one process only. `known`: results of
-    /// earlier calls of this function.
+    /// Returns `path` without addresses outside of files, because such an address is valid in one process only.
+    /// `known`: results of earlier calls of this function.
     pub(super) fn without_addresses(&mut self, path: Node, known: &mut FxHashMap<Node, Node>) -> Node {
         let (mut open, mut result, mut at) = (Vec::new(), Node::ROOT, path);
         while let Some((callers, call)) = self.tree.get(at) {
@@ -219,7 +219,7 @@ impl CallPaths {
         let object = PathObject { object: Arc::clone(object), file: FileState::Kept };
         let number = self.objects.number(&object, || object.clone());
         if object.object.handle.is_some() {
-            // The older handle may have been closed since.
+            // The handle of the known object may have been closed since, so the new object replaces it.
             *self.objects.get_mut(number) = object;
         }
         number

@@ -281,9 +281,9 @@ impl EndedProcesses {
         }
     }
 
-    /// Removes call paths until at most `most` remain: first the paths without a stack. Then the smallest rows move
-    /// to their groups, and the smallest stacks of groups are merged: a quarter of them at a time, so that few more are
-    /// merged than necessary.
+    /// Reduces the number of call paths to at most `most`. First, the paths without a stack are removed. Then the
+    /// smallest rows move to their groups, and the smallest stacks of groups are merged. Each pass handles only a
+    /// quarter of the rows and of the stacks, so that few more are merged than necessary.
     fn limit_paths(&mut self, most: usize) {
         self.remove_unused_paths();
         while self.paths.len() > most {

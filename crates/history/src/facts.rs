@@ -75,7 +75,7 @@ pub fn of_started_targets() -> Fact {
     text(RUN, "from_start", "yes")
 }
 
-/// Returns the fact that spans of threads have allocated bytes.
+/// Returns the fact that the allocated bytes of spans are recorded.
 pub fn of_span_bytes() -> Fact {
     text(RUN, "span_bytes", "recorded")
 }
@@ -210,7 +210,7 @@ impl RecordedFacts {
         self.text(RUN, "tag_format").and_then(TagFormat::from_name)
     }
 
-    /// Returns true if spans of threads have allocated bytes.
+    /// Returns true if the allocated bytes of spans are recorded.
     pub(crate) fn has_slice_bytes(&self) -> bool {
         self.text(RUN, "span_bytes").is_some()
     }

@@ -54,8 +54,8 @@ impl GroupedStacks {
         (number, new)
     }
 
-    /// Returns the size of the entries in the limit of entries, where an estimate counts as four. A stack of a group can have
-    /// several entries.
+    /// Returns the number of entries that count in the limit of entries, where an estimate counts as four. A stack of a group
+    /// can have several entries.
     #[must_use]
     pub fn entries(&self) -> usize {
         self.groups.iter().map(TotalParts::size).sum()

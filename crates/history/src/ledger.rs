@@ -5,8 +5,8 @@
 //! because the effect of an event depends only on earlier events of the same address and of the whole process. This does
 //! not hold once a ledger is nearly full: each ledger demotes processes by its own blocks (`shares`).
 //!
-//! Processes can share their memory, as after vfork. The image of the process that had the memory first has the totals
-//! of all. If this image ends first, it is kept until the last of the others ends (`processes`).
+//! Processes can share their memory, as after vfork. The image of the process that had the memory first has the totals of
+//! all these processes. If this image ends first, it is kept until the last of the other processes ends (`processes`).
 
 mod account_budget;
 mod account_groups;
@@ -233,8 +233,8 @@ impl Ledger {
         }
     }
 
-    /// Returns true if the shares of users must be compared now. The check is cheap, and belongs after each batch of
-    /// events.
+    /// Returns true if the shares of users must be compared now. The check is cheap, so the caller makes it after
+    /// each batch of events.
     #[inline]
     pub(crate) const fn must_compare_shares(&self) -> bool {
         self.images.demotions.is_due(self.images.budget.blocks, self.blocks_and_events())
@@ -249,8 +249,8 @@ impl Ledger {
         demoted
     }
 
-    /// Returns the number of events, and of further blocks that sampled blocks have added to the limit. It grows at least
-    /// as fast as the number of live blocks in the limit.
+    /// Returns the number of events plus the number of further blocks that sampled blocks count as in the limit of
+    /// blocks. The result grows at least as fast as the number of live blocks that count towards this limit.
     const fn blocks_and_events(&self) -> u64 {
         self.events + self.images.budget.extra_blocks
     }

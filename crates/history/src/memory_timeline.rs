@@ -71,7 +71,7 @@ impl MemoryTimelineBuilder {
     pub(crate) fn add_change(&mut self, class: EventClass, image: ImageId, live: u64, allocated: u64) {
         let moment = self.moment();
         for (counter, change) in [(MemoryCounter::Live, live), (MemoryCounter::Allocated, allocated)] {
-            // No event reports that a page is no longer resident.
+            // No event reports that a page is no longer resident, so the live amount of pages is left out.
             if change == 0 || counter == MemoryCounter::Live && class.counts_pages() {
                 continue;
             }

@@ -7,8 +7,8 @@ use memtrace_model::{EventClass, Magnitude, Magnitudes};
 /// Minimum number of stacks, or of images, that a history merges at a time.
 pub(super) const FEWEST: usize = 16;
 
-/// Divisor of the number of ended images. For each size, the quotient is the number of images that are not merged: the
-/// largest ones.
+/// Divisor of the number of ended images. For each size, the quotient is the number of largest images that are not
+/// merged.
 const LARGEST: usize = 32;
 
 /// Sizes of an ended image: bytes held at exit, allocated bytes, and time of stalls. Reports order processes by
@@ -99,8 +99,8 @@ impl Weight {
 
     fn new(number: u64) -> Self {
         let exponent = (u64::BITS - number.leading_zeros()).saturating_sub(MANTISSA);
-        // At most MANTISSA bits remain, and the first one is 1 if the exponent is not 0, so weights have the order
-        // of numbers.
+        // At most MANTISSA bits remain, and the first of them is 1 if the exponent is not 0. So the order of the
+        // weights is the order of the numbers.
         Self((exponent << MANTISSA) as u16 + (number >> exponent) as u16)
     }
 }

@@ -18,11 +18,11 @@ pub struct Moments {
     /// `None` for the totals since the start of the history.
     from: Option<Boundary>,
     to: Boundary,
-    /// Start of tracing, by the clock of the history, which begins a little earlier.
+    /// Start of tracing as a time of the history. The history begins a little earlier.
     start: Duration,
     /// True if the view shows the totals at the end of the run.
     is_at_end: bool,
-    /// Duration and end of the trace, if it has ended and `to` is the end.
+    /// Duration and end of the trace, if the trace has ended and `to` is its end.
     ended: Option<(Duration, Tick)>,
     /// Consecutive time ranges in the shown time. Reports show the changes of live memory in each of them.
     parts: TrendParts,
@@ -32,7 +32,7 @@ pub struct Moments {
     inexact_marks: Vec<String>,
     /// Event class that has its peak at `to`, if the view shows a peak.
     peak_of: Option<EventClass>,
-    /// True if the start stands for an earlier moment, which is before the history.
+    /// True if the start replaces an earlier moment that is before the history.
     has_cut_time: bool,
 }
 
@@ -69,7 +69,7 @@ impl Moments {
         Self { peak_of: Some(class), ..self }
     }
 
-    /// Declares whether the start stands for an earlier moment, which is before the history.
+    /// Declares whether the start replaces an earlier moment that is before the history.
     pub fn with_cut_time(self, has_cut_time: bool) -> Self {
         Self { has_cut_time, ..self }
     }
@@ -155,7 +155,7 @@ impl Moments {
         self.peak_of
     }
 
-    /// Returns true if the start stands for an earlier moment, which is before the history.
+    /// Returns true if the start replaces an earlier moment that is before the history.
     pub(crate) const fn has_cut_time(&self) -> bool {
         self.has_cut_time
     }

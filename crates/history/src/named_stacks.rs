@@ -133,7 +133,7 @@ impl<'a> NamedClasses<'a> {
 /// Maximum number of notes about objects with lost names of functions.
 const MAX_LOST_NAMES: usize = 10;
 
-/// Returns at most [`MAX_LOST_NAMES`] of the `notes`, and the number of the others.
+/// Returns at most [`MAX_LOST_NAMES`] of the `notes`, and one note with the number of further objects.
 fn notes_of_lost_names(mut notes: Vec<String>) -> Vec<String> {
     let others = notes.len().saturating_sub(MAX_LOST_NAMES);
     if others > 0 {
@@ -178,8 +178,8 @@ pub struct NamedStacks {
 const LATE: Duration = Duration::from_millis(250);
 
 impl NamedStacks {
-    /// Removes the first change of each sampled stack: it has the blocks from before the trace, which are no growth. `parts`: times of the changes. `older`: time of the reading with such blocks, by
-    /// process.
+    /// Removes the first change of each sampled stack. This change contains the blocks from before the trace, which are not
+    /// growth. `parts`: times of the changes. `older`: time of the reading with such blocks, by process.
     pub(crate) fn without_older(mut self, parts: &[Range<Duration>], older: &BTreeMap<Pid, Duration>) -> Self {
         let Some(start) = parts.first().map(|part| part.start).filter(|_| !older.is_empty()) else { return self };
         let part_at = |time: Duration| match parts.iter().position(|part| time < part.end) {

@@ -46,8 +46,8 @@ pub(super) struct PathTotals {
 
 type Chunk = Box<[u8]>;
 
-/// Size of an entry with samples in the limit of entries. With the number of samples and the variances, an entry takes up to
-/// four times the memory of another one.
+/// Number of entries that an entry with samples counts as in the limit of entries. With the number of samples and the
+/// variances, an entry takes up to four times the memory of another one.
 const SAMPLED_ENTRY: usize = 4;
 
 /// Bits of the numbers of samples in the bit set of an entry.
@@ -122,7 +122,7 @@ impl PathTotals {
         self.len
     }
 
-    /// Returns the size of the entries in the limit of entries.
+    /// Returns the number of entries that count in the limit of entries. An entry with samples counts as four.
     pub(super) const fn size(&self) -> usize {
         self.len + self.sampled * (SAMPLED_ENTRY - 1)
     }

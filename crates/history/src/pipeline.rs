@@ -189,7 +189,7 @@ impl Shards {
         }
     }
 
-    /// Demotes the processes that a shard has demoted in all other shards, too. Returns these processes.
+    /// If a shard has demoted processes, demotes these processes in all other shards too. Returns these processes.
     #[must_use]
     pub fn spread_demotions(&self) -> Vec<Demoted> {
         let demoted: Vec<_> = self.shards.iter().flat_map(|shard| shard.progress.take_demoted()).collect();
@@ -212,10 +212,10 @@ impl Shards {
         }
     }
 
-    /// Thins the samples of an image to a level that its patched process has reached: each block that was sampled at a lower level
-    /// stays with the probability 1/2 for each level since, and then stands for twice as much. `salt`: salt of the
-    /// hashes that decide in the process. Each shard treats later samples at lower levels in the same way, so the
-    /// levels of an image must increase, and it must keep its salt.
+    /// Thins the samples of an image to a level that its patched process has reached: each block that was sampled at a lower
+    /// level stays with the probability 1/2 for each level since, and then stands for twice as much. `salt`: salt of the hashes
+    /// that decide in the process. Each shard treats later samples at lower levels in the same way, so the levels of an image
+    /// must increase, and its salt must stay the same.
     ///
     /// The level 0 states that the process was patched just now. From then on, each shard thins the earlier samples as soon as it
     /// receives a sample at a higher level. If the process was demoted before, the minimum size of its blocks does not apply to
@@ -237,8 +237,8 @@ impl Shards {
     }
 
     /// Applies the events of a reading of the heap profile that a target keeps. All readings of a pid go to the same shard, which
-    /// applies them as soon as its source is empty. So the records from before this call are usually applied first. If the end
-    /// of the image before was not applied yet, the reading waits for it. If the image has ended, the reading is a loss.
+    /// applies them as soon as its source is empty. So the records from before this call are usually applied first. If the end of
+    /// the previous image was not applied yet, the reading waits for this end. If the image has ended, the reading is a loss.
     pub fn apply(&self, image: ImageId, events: Vec<Event>) {
         if let Some(shard) = self.shards.get(image.pid.0 as usize % self.shards.len().max(1)) {
             // Sending fails if the shard panicked. `finish` reports the panic.
@@ -253,9 +253,9 @@ impl Shards {
         self.shards.iter().flat_map(|shard| shard.progress.take_refused()).collect()
     }
 
-    /// Ends images after the records of their ends were lost in some rings. A shard ends such an image, if the image
-    /// still runs there, after all records from before `now`, the present time. The images of a pid must be in order.
-    /// [`Self::take_kept`] returns the images that do not end yet.
+    /// Ends images after the records of their ends were lost in some rings. A shard first applies all records from
+    /// before `now`, the present time. Then it ends the images that still run there. The images of a pid must be in
+    /// order. [`Self::take_kept`] returns the images that do not end yet.
     pub fn end_images(&self, images: Vec<(ImageId, ImageEnd, Tick)>, now: Tick) {
         let images: Arc<[_]> = images.into();
         for shard in &self.shards {

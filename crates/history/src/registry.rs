@@ -34,8 +34,8 @@ impl Default for Limits {
     }
 }
 
-/// Maximum time from the exit of the first thread to the exec of another one. After a longer time, the fork of another process
-/// with the pid was lost.
+/// Maximum time from the exit of the first thread of a process to the exec of another thread. After a longer time, the exec
+/// belongs to another process with the pid, and the record of its fork was lost.
 const EXEC: Duration = Duration::from_millis(100);
 
 /// Process images with their mappings.
@@ -206,7 +206,7 @@ impl Registry {
     /// Returns the ids of the images of `pid` before and after an exec.
     fn images_of_exec(&self, pid: Pid, at: Tick) -> (ImageId, ImageId) {
         let current = self.current(pid);
-        // If the thread that calls exec is not the first one, the first one exits just before (`de_thread`, fs/exec.c).
+        // If a thread other than the first one calls exec, the first thread exits just before (`de_thread`, fs/exec.c).
         let last = ImageId { ordinal: current.ordinal.saturating_sub(1), ..current };
         let has_exited = |image: &ProcessImage| match image.ended {
             Some((ImageEnd::Exit, exit)) => at.since_start().saturating_sub(exit.since_start()) < EXEC,
@@ -217,7 +217,7 @@ impl Registry {
     }
 
     /// Returns the id of the image after the current one of `pid`. Its ordinal is at least 1: the process ran an
-    /// image before, even if the registry has none.
+    /// image before, even if the registry does not have it.
     fn next(&self, pid: Pid) -> ImageId {
         let current = self.current(pid);
         ImageId { ordinal: current.ordinal.saturating_add(1), ..current }
@@ -326,7 +326,7 @@ fn insert_mapping(image: &mut ProcessImage, new: Mapping, at: Duration, room: us
         mappings.splice(first..end, left.into_iter().chain([new]).chain(right));
         replaced.into_iter().for_each(|old| image.replaced.add(old, at));
     } else {
-        // Splitting a mapping in two would add a mapping.
+        // Splitting a mapping in two would add a mapping, so only the left part remains.
         mappings.splice(first..end, left.into_iter().chain(right).take(end - first));
     }
     has_room

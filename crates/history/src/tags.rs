@@ -13,7 +13,7 @@ pub use self::rules::TagRules;
 
 use self::rules::Rule;
 
-/// Returns the name of a tag that a target has set. `rules` can name tags that are numbers; other numbers have `format`.
+/// Returns the name of a tag that a target has set. `rules` can name tags that are numbers. `format` formats other numbers.
 pub fn name(tag: &TagName, rules: Option<&TagRules>, format: Option<TagFormat>) -> String {
     let by_rule = match (tag, rules) {
         (TagName::Number(number), Some(rules)) => rules.name_of(*number),
@@ -34,7 +34,7 @@ pub fn labels(profile: &Profile, rules: Option<&TagRules>) -> StackLabels {
     };
     for (label, stack) in of_stacks.iter_mut().zip(&profile.stacks) {
         if let Some(id) = stack.part.tag().filter(|id| *id != TagId::UNTAGGED) {
-            // An incomplete recording has no names of tags.
+            // An incomplete recording has no names of tags. Then the label contains the ID of the tag.
             let of_program = of_programs.get(&id).copied();
             *label = Some(of_program.unwrap_or_else(|| labels.number(&format!("tag {}", id.0))));
         }

@@ -33,8 +33,8 @@ impl TranslatedPaths {
         self.paths.resize(from.paths.len(), Node::ROOT);
     }
 
-    /// Translates a path of `from` to a path of `paths`. Leaves out addresses outside of all files, which are valid
-    /// in one process only.
+    /// Translates a path of `from` to a path of `paths`. Leaves out addresses outside of all files, because such an
+    /// address is valid in one process only.
     pub(super) fn find(
         &mut self,
         path: Node,

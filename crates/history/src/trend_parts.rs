@@ -76,7 +76,7 @@ fn ends_of_parts(boundaries: &[Duration], span: &Range<Duration>) -> Vec<usize> 
             && let Some(end) = ends.last_mut()
             && boundary.saturating_sub(boundaries[*end]) < whole / (4 * MOST)
         {
-            // The last interval of a run can have almost no duration, so it belongs to the part before.
+            // The last interval of a run can have almost no duration, so it belongs to the previous part.
             *end = index;
         } else if is_last || part < MOST && is_at_end(part, boundary) {
             ends.push(index);

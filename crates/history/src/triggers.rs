@@ -64,8 +64,8 @@ impl Triggers {
 
     /// Evaluates an interval. Returns the conditions that became true, in their order, with their subjects.
     ///
-    /// A condition fires when it becomes true for a subject. It fires again after it was not true for a minute.
-    /// Threads without rows are not evaluated. The usage of a thread in the interval of its end is not evaluated.
+    /// A condition fires when it becomes true for a subject. It can fire again for this subject after it was false for a
+    /// minute. Threads without rows are not evaluated. The usage of a thread in the interval of its end is not evaluated.
     pub fn observe(&mut self, interval: &ThreadsInterval, cgroups: &[CgroupObservation]) -> Vec<Firing> {
         let mut firings = Vec::new();
         for watch in &mut self.watches {

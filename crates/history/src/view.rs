@@ -109,8 +109,8 @@ impl Views<'_> {
             window: moments.is_window().then(|| moments.span()),
             parts: match known_end(*book, moments) {
                 _ if !has_parts => Vec::new(),
-                // Later intervals can have caused merges that removed the boundaries of these parts from the
-                // history.
+                // Merges for later intervals can have removed the boundaries of these parts from the history, so
+                // the exact totals contain the parts.
                 Some(end) => end.parts.clone(),
                 None => moments.parts().times().to_vec(),
             },

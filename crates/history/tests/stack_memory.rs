@@ -42,8 +42,8 @@ fn event(kind: EventKind) -> Event {
     Event { pid: PID, tid: Tid(7), tick: Tick(1), kind }
 }
 
-/// Returns the frames of the nth stack. Ten of its twenty frames are its own, which is the average
-/// of a compiler.
+/// Returns the frames of the nth stack. Ten of its twenty frames occur in no other stack, as in an average stack of
+/// a compiler.
 fn stack(nth: u64) -> Stack {
     let own = (0..10).map(|depth| 1000 + nth * 10 + depth);
     let frames = own.chain(0..10).map(|call| AbsAddr(CODE.0 + 1 + call * 4)).collect();

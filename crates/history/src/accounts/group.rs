@@ -80,8 +80,8 @@ impl Group {
         self.marks = Marks::at(self.live);
     }
 
-    /// Adds a group that did not exist at the same time: the accounts of one group had ended before the accounts of
-    /// the other began.
+    /// Adds a group that existed at another time: all accounts of one group had ended before the accounts of the
+    /// other group began.
     pub(super) fn merge_other_time(&mut self, other: &Self) {
         let live = self.live + other.live;
         if let Some(marks) = &mut self.interval {

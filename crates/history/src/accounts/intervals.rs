@@ -42,7 +42,7 @@ impl AccountGroups {
         self.keys_of(|_| true)
     }
 
-    /// Returns the number of groups that are not recorded, because there are too many.
+    /// Returns the number of groups that are not recorded, because there are too many groups.
     pub fn number_of_unrecorded(&self) -> u64 {
         self.recorded.as_ref().map_or(0, |recorded| recorded.beyond)
     }

@@ -13,7 +13,7 @@ pub struct AccountKey(pub Arc<[KeyPart]>);
 pub enum KeyPart {
     /// A process that runs, or has just ended.
     Process(ImageId),
-    /// A thread of a process that runs, or has just ended; `None` for blocks of threads without an account.
+    /// A thread of a process that runs or has just ended. The TID is `None` for the blocks of threads without an account.
     Thread(ImageId, Option<Tid>),
     /// An allocator; `None` for blocks of allocators without an account.
     Allocator(Option<AllocatorId>),
@@ -31,7 +31,7 @@ impl AccountKey {
         Self(std::iter::repeat_n(KeyPart::Named("[other]".into()), columns).collect())
     }
 
-    /// Returns the thread in the key, if it has a name of its own.
+    /// Returns the thread in the key; `None` for the blocks of ended threads and for keys without a thread.
     #[must_use]
     pub fn thread(&self) -> Option<Tid> {
         self.0.iter().find_map(|part| match part {

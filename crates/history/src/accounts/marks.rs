@@ -64,8 +64,8 @@ impl Marks {
         }
     }
 
-    /// Includes the marks of a group that did not exist at the same time: the accounts of one group had ended
-    /// before the accounts of the other began. `live`: live amount of both groups together.
+    /// Includes the marks of a group that existed at another time: all accounts of one group had ended before the
+    /// accounts of the other group began. `live`: live amount of both groups together.
     pub(super) fn merge_other_time(&mut self, live: Amount, other: &Self) {
         let (ours, theirs) = (self.bounds, other.bounds);
         self.merge(live, other, ours.high.at_most.greater(theirs.high.at_most));
@@ -85,7 +85,7 @@ impl Marks {
         if theirs.high.at_least.bytes > ours.high.at_least.bytes {
             self.peak_at = other.peak_at;
         }
-        // When one group is at its mark, the other is between its own marks.
+        // When one group is at its mark, the amount of the other group is between the marks of that group.
         let least_highs = [ours.high.at_least + theirs.low.at_least, theirs.high.at_least + ours.low.at_least];
         let most_lows = [ours.low.at_most + theirs.high.at_most, theirs.low.at_most + ours.high.at_most];
         let MarkBounds { low, high } = &mut self.bounds;

@@ -15,7 +15,7 @@ pub(super) struct RecordedGroups {
     pub(super) accounts: u32,
     /// Indices of the groups that have changed in the interval. Some of these groups may have been removed since.
     pub(super) changed: Vec<usize>,
-    /// Indices of the groups with a new key that the recording lacks.
+    /// Indices of the groups with a key that the recording does not have yet.
     pub(super) unnamed: FxHashSet<usize>,
     /// Accounts of groups that were removed in the interval.
     pub(super) removed: Vec<(AccountNumber, AccountTotals)>,
@@ -51,8 +51,8 @@ impl RecordedGroups {
         self.removed.extend(number.map(|number| (number, group.after_removal())));
     }
 
-    /// Returns the number of a group's account in the recording, and assigns one if the group has none; `None`
-    /// beyond the maximum.
+    /// Returns the number of a group's account in the recording, and assigns one if the group has none; `None` if
+    /// the maximum number of accounts is reached.
     pub(super) fn number(&mut self, index: usize, group: &mut Group) -> Option<AccountNumber> {
         let number = *group.number.get_or_insert_with(|| {
             if self.accounts == self.max {

@@ -5,8 +5,8 @@ use rustc_hash::FxHashMap;
 
 use super::account::Account;
 
-/// Accounts of one running image, by part. The list takes less memory than a hash table of accounts, which would be
-/// half empty.
+/// Accounts of one running image, by part. The accounts are in a list, because a hash table of accounts would be
+/// half empty and take more memory.
 #[derive(Debug, Default)]
 pub(super) struct RunningAccounts {
     by_part: FxHashMap<Part, u32>,

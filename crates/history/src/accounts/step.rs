@@ -19,9 +19,9 @@ pub(super) struct Change {
 #[derive(Debug, Default)]
 pub(super) struct Step {
     pub(super) counters: AccountCounters,
-    /// Sum over the accounts of the highest amount minus the amount at the start of the interval.
+    /// Sum over all accounts: highest amount of the account minus its amount at the start of the interval.
     pub(super) rise: Amount,
-    /// Sum over the accounts of the amount at the start of the interval minus the lowest amount.
+    /// Sum over all accounts: amount of the account at the start of the interval minus its lowest amount.
     pub(super) fall: Amount,
     /// Largest difference between the highest and the lowest amount of one account.
     pub(super) widest: Amount,

@@ -81,8 +81,8 @@ fn accounts_beyond_the_limit_of_a_recording_are_counted() {
     assert_eq!((groups.recorded_keys().len(), groups.number_of_unrecorded()), (2, 3));
 }
 
-/// An image with `known_at` = N is identified after N takes. From this value of N on, it is identified at its completion
-/// instead.
+/// Minimum value of `known_at` of the images that are identified at their completion. An image with a lower value N is
+/// identified after N takes.
 const AT_COMPLETION: u32 = 20;
 /// From this value of `known_at` on, an image is identified at the end of the run.
 const AT_END: u32 = 25;

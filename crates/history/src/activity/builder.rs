@@ -87,7 +87,7 @@ enum End {
     Open,
     /// The record of the end may be lost. The end is a lower bound.
     Lost,
-    /// The function jumped to another one, which returned to its caller. The span has no time of that function.
+    /// The function jumped to another function, which returned to the caller. The span excludes that function.
     TailCall,
 }
 
@@ -293,8 +293,8 @@ impl ActivityBuilder {
         &self.losses
     }
 
-    /// Compares the sequence number of a step with the last one of the thread. If records in between were lost, the thread's
-    /// spans end.
+    /// Compares the sequence number of a step with the last sequence number of the thread. If records between these steps
+    /// were lost, the spans of the thread end.
     fn check_sequence(&mut self, moment: Moment, sequence: Option<StepSequence>, kind: &StepKind) {
         let Moment { pid, tid, at, .. } = moment;
         let lost_after = self.threads.get(pid, tid).zip(sequence).and_then(|(thread, step)| thread.take_step(at, step));
@@ -302,7 +302,7 @@ impl ActivityBuilder {
         self.end_lost(pid, tid, last.at, Nanoseconds(at.0.saturating_sub(duration(kind).0)));
     }
 
-    /// Ends the spans of a thread that has exited, if the record of its exit is lost. A new thread has its TID.
+    /// Ends the spans of an exited thread, because the record of its exit is lost: a new thread has the same TID.
     fn end_predecessor(&mut self, pid: Pid, tid: Tid) {
         if let Some(last) = self.threads.last_step(pid, tid) {
             self.end_lost(pid, tid, last.at, last.at);
@@ -311,11 +311,11 @@ impl ActivityBuilder {
     }
 
     /// Ends the spans and holds of a thread, because the records of their ends may be lost. `last`: time of the last step
-    /// before the loss. `next`: begin of the span of the step after the loss, or `last`.
+    /// before the loss. `next`: begin of the step after the loss, or `last` if there is none.
     fn end_lost(&mut self, pid: Pid, tid: Tid, last: Nanoseconds, next: Nanoseconds) {
         for span in self.threads.get(pid, tid).map(ThreadState::end_all).unwrap_or_default() {
-            // A call of an allocator can contain the last step. A span around the call ends before it, so that the spans
-            // of the thread nest.
+            // The step after the loss can be a call of an allocator that contains the last step. A span that began
+            // before this call ends at the begin of the call, so that the spans of the thread nest.
             let end = if span.begin <= next { last.min(next) } else { last };
             self.close(Moment::without_usage(pid, tid, end), span, End::Lost);
         }
@@ -369,7 +369,7 @@ impl ActivityBuilder {
     fn end(&mut self, moment: Moment, key: OpenKey, end: End) {
         let ended = self.threads.get(moment.pid, moment.tid).map(|thread| thread.end(key)).unwrap_or_default();
         for span in ended {
-            // A function that is entered by a jump ends at the same exit. The order of the probes there is not known.
+            // Functions that are connected by jumps end at the same exit. The order of their probes there is not known.
             let end = if span.key.has_frame_of(key) { end } else { End::Known };
             self.close(moment, span, end);
         }
@@ -474,7 +474,7 @@ impl ActivityBuilder {
         open.into_iter().flatten().for_each(|span| self.close(moment, span, End::Known));
         self.threads.change(pid, tid, |row| {
             row.end = Some(at);
-            // A thread that has called exec has no name at its end.
+            // If the thread has called exec, the step of its exit has no name.
             if name != Comm::default() {
                 row.name = name;
             }

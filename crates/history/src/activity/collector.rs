@@ -62,7 +62,7 @@ impl ActivityCollector {
         let free = Self::MAX_EVENTS - self.events.len();
         self.left_out.events += events.len().saturating_sub(free) as u64;
         self.events.extend(events.into_iter().take(free));
-        // Later spans and the events of these changes use threads too.
+        // Threads are forgotten only here, because later spans and the events of these changes refer to threads too.
         if has_left_out {
             self.forget_threads();
         }
@@ -93,7 +93,7 @@ impl ActivityCollector {
         if !futexes.arenas.is_empty() {
             names.insert(arena, WaitClass::ARENA.to_owned());
         }
-        // A process has the name of its first thread, which an exec changes.
+        // The name of a process is the name of its first thread. An exec changes this name.
         let first = threads.values().filter(|thread| thread.tid.0 == thread.pid.0 && thread.name != Comm::default());
         let processes: BTreeMap<Pid, Comm> = first.map(|thread| (thread.pid, thread.name.clone())).collect();
         let named = |(number, thread): (u32, ActiveThread)| {
@@ -120,7 +120,7 @@ impl ActivityCollector {
         let lock_places = places(of_locks.iter().map(|(number, _)| *number));
         // The frames of a stack can be lost.
         let has_frames = |stack: &u32| stacks.get(*stack as usize).is_some_and(|frames| !frames.is_empty());
-        // Of nested spans with the same times, the outer one was added last.
+        // If nested spans have the same begin and end, the outer span was added last.
         let mut spans: Vec<(usize, Span)> = spans
             .into_iter()
             .map(|span| Span {
@@ -165,7 +165,7 @@ impl ActivityCollector {
         let excess = durations.len().saturating_sub(most);
         let Some(last) = excess.checked_sub(1) else { return false };
         let (shorter, &mut longest, _) = durations.select_nth_unstable(last);
-        // Of spans with the same duration, the first in the list are left out: an inner span precedes the outer one.
+        // If spans have equal durations, the first ones are left out, because an inner span precedes the outer one.
         let mut equal = excess - shorter.iter().filter(|duration| **duration < longest).count();
         self.spans.retain(|span| {
             let is_equal = !span.is_open && span.duration() == longest && equal > 0;
@@ -254,7 +254,7 @@ fn add_waiters_of_futexes(locks: &mut [(u32, LockRow)], spans: &[Span]) {
     }
     for (number, lock) in locks.iter_mut() {
         let Some(mut steps) = steps.remove(number) else { continue };
-        // Ends come before begins at the same time.
+        // If ends and begins have the same time, the ends come first.
         steps.sort_unstable();
         let mut waiters = 0;
         for (_, step) in steps {

@@ -72,14 +72,14 @@ pub(super) enum OpenKey {
 impl OpenKey {
     /// Returns true if this is a call that must have ended when the call `next` begins, because `next` overwrites its
     /// frame. A function that is entered by a jump overwrites no frame: it has the same stack pointer as the function
-    /// before it.
+    /// that jumped.
     fn is_left_before(self, next: Self) -> bool {
         let (Self::Span(site, frame), Self::Span(next_site, next_frame)) = (self, next) else { return false };
         let is_call = frame != NO_FRAME && next_frame != NO_FRAME;
         is_call && (frame < next_frame || frame == next_frame && site == next_site)
     }
 
-    /// Returns true if these are calls with the same frame: they have the same return address.
+    /// Returns true if both keys are calls with the same frame, and thus with the same return address.
     pub(super) fn has_frame_of(self, other: Self) -> bool {
         matches!((self, other), (Self::Span(_, one), Self::Span(_, another)) if one == another)
     }
@@ -170,7 +170,7 @@ impl Threads {
         all
     }
 
-    /// Returns the last step of a thread; `None` if the thread is not known, or its sequence numbers are not.
+    /// Returns the last step of a thread; `None` if the thread or its sequence numbers are not known.
     pub(super) fn last_step(&self, pid: Pid, tid: Tid) -> Option<LastStep> {
         self.running.get(&(pid, tid))?.last
     }
@@ -216,10 +216,10 @@ impl ThreadState {
     }
 
     /// Ends the last span with this key. If spans inside it are open, their ends were missed, so they end too.
-    /// Returns the ended spans, innermost first; none if the span began before the trace.
+    /// Returns the ended spans, innermost first. The list is empty if the span began before the trace.
     pub(super) fn end(&mut self, key: OpenKey) -> Vec<OpenSpan> {
         let index = self.open.iter().rposition(|span| span.key == key);
-        // The tasks of a site have equal keys, so this may be the end of a task that is too deep.
+        // The tasks of a site have equal keys, so this may be the end of a task that was left out because it is too deep.
         let is_too_deep = match key {
             OpenKey::Span(_, frame) => index.is_none() || frame == NO_FRAME,
             OpenKey::Lock(_) => false,

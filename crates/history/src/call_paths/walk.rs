@@ -58,7 +58,7 @@ impl<'a, 's> Walk<'a, 's> {
             code,
             names,
             objects: FxHashMap::default(),
-            // Most stacks may belong to other images. Zeroed pages that are never touched take no memory.
+            // Most stacks may belong to other images, but zeroed pages that are never touched take no memory.
             visited: vec![0; visited],
             located: FxHashMap::default(),
             open: Vec::new(),
@@ -103,7 +103,7 @@ impl<'a, 's> Walk<'a, 's> {
             each(key, path);
             (path, quantities, merged)
         });
-        // The list has references: a copy of the totals would take the same memory again.
+        // The list contains references, because a copy of the totals would take the same memory again.
         let mut entries: Vec<_> = entries.collect();
         entries.sort_unstable_by_key(|&(path, ..)| path);
         let totals = PathTotals::from_sorted(entries.into_iter().map(|(path, quantities, merged)| {

@@ -91,7 +91,7 @@ impl EndedClass {
         self.rows.len()
     }
 
-    /// Returns the size of the stacks of images with a row, in the limit of entries.
+    /// Returns the number of entries that the stacks of images with a row count as in the limit of entries.
     pub(super) const fn row_entries(&self) -> usize {
         self.row_entries
     }

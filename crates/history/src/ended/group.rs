@@ -145,7 +145,7 @@ impl Group {
         self.stacks.push(stacks);
     }
 
-    /// Returns the size of the entries of `stacks` in the limit of entries. A stack can have several entries.
+    /// Returns the number of entries that the stacks count as in the limit of entries. A stack can have several entries.
     pub(super) fn entries(&self) -> usize {
         self.stacks.size()
     }

@@ -15,7 +15,7 @@ pub(crate) struct GroupKey {
     pub(super) cgroup: Option<Arc<Cgroup>>,
 }
 
-/// Identity of an executable: the first of these that is known.
+/// Identity of an executable: the first of these values that is known.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Executable {
     BuildId(BuildId),

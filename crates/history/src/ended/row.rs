@@ -17,11 +17,11 @@ use crate::path_totals::{EncodedQuantities, PathTotals};
 #[derive(Debug)]
 pub(crate) struct Row {
     pub id: ImageId,
-    /// Time of the end, as the ledgers have it.
+    /// Time of the end according to the ledgers.
     pub at: Tick,
     pub(super) facts: Arc<ImageFacts>,
     pub(super) start: ImageStart,
-    /// Kind and time of the end, from the process events; from the ledgers if there is no such event.
+    /// Kind and time of the end, from the process events or, if they do not report the end, from the ledgers.
     pub(super) ended: (ImageEnd, Tick),
     threads: Option<u32>,
     thread_names: BTreeMap<Tid, String>,
@@ -123,7 +123,7 @@ impl Row {
         }
     }
 
-    /// Sets the flag that a stack has an address outside of all files.
+    /// Sets whether a stack has an address outside of all files.
     pub(super) fn with_addresses(self, has_addresses: bool) -> Self {
         Self { has_addresses, ..self }
     }

@@ -100,7 +100,7 @@ pub(super) fn is_of_report(note: &str) -> bool {
     note.starts_with(NOTE) || note == MAIN_THREAD_NOTE
 }
 
-/// Returns the moments that facts have. `moments` and `older`: facts of both topics.
+/// Returns the moments that the facts contain. `moments` and `older`: facts of both topics.
 pub(super) fn read(
     moments: Option<&BTreeMap<String, FactValue>>,
     older: Option<&BTreeMap<String, FactValue>>,

@@ -1,9 +1,9 @@
 //! Processes whose allocator was patched, as facts of a history.
 //!
 //! A text has the PID, the number of patched functions, the allocated bytes, `exact` or `estimated`, the number of samples, the
-//! number of those that found no place, the level of thinning, the longest stop in nanoseconds, the number of restarted system
-//! calls, and the name: `4711 6 52428800 exact 1000 0 1 300000 2 redis-server`. The allocated bytes are `-` if they are not
-//! known. The functions that are not patched follow the name, each after a separator.
+//! number of samples that found no place, the level of thinning, the longest stop in nanoseconds, the number of restarted
+//! system calls, and the name: `4711 6 52428800 exact 1000 0 1 300000 2 redis-server`. The allocated bytes are `-` if they are
+//! not known. The functions that are not patched follow the name, each after a separator.
 
 use std::time::Duration;
 

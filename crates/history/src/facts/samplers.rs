@@ -1,8 +1,8 @@
 //! Samplers of the traced processes, as facts of a history.
 //!
-//! An item has the PID and the source, and its text the interval in bytes: `4711 go`, `524288`. The interval is `-` if it is
-//! not known. The samplers of processes that are not known have the PID 0, and their interval in the item too: `0 go 524288`. The
-//! text of a sampler that a process no longer has is empty.
+//! An item has the PID and the source, and its text has the interval in bytes: `4711 go`, `524288`. The interval is `-` if it is
+//! not known. If the process is not known, the PID is 0, and the item has the interval too: `0 go 524288`. If a process no longer
+//! has a sampler, the text of this sampler is empty.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ fn rows(samplers: &Samplers) -> impl Iterator<Item = (String, String)> + '_ {
     known.chain(unknown)
 }
 
-/// Adds the sampler of a fact. A malformed fact has none.
+/// Adds the sampler that a fact states. Ignores a malformed fact.
 pub(super) fn add(samplers: &mut Samplers, item: &str, text: &str) {
     match read(item, text) {
         Some((UNKNOWN, sampler)) => samplers.add_of_unknown(sampler),

@@ -25,8 +25,8 @@ struct Table {
     /// Key columns after `interval`.
     key: &'static str,
     rows: Rows,
-    /// Assignments that add the values of a new row to an existing row. If there are none, the existing row remains
-    /// as it is. [`Rows::Amounts`] and [`Rows::Values`] have their own assignments.
+    /// Assignments that add the values of a new row to an existing row. Without assignments, the existing row
+    /// remains as it is. [`Rows::Amounts`] and [`Rows::Values`] have their own assignments.
     add: &'static [&'static str],
 }
 

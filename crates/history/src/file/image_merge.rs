@@ -286,7 +286,7 @@ impl ImageMerge {
 }
 
 /// Starts to merge totals of groups that have equal keys. A merge of images leaves such totals, because it moves the
-/// totals of several images to a group. Returns `None` if there are none.
+/// totals of several images to a group. Returns `None` if no totals have equal keys.
 pub(super) fn start_total_merge(connection: &mut Connection, max_pages: u64) -> Result<Option<TotalMerge>> {
     let transaction = connection.transaction()?;
     TotalMerge::create_tables(&transaction)?;

@@ -5,12 +5,12 @@ use rustc_hash::FxHashMap;
 /// Texts of the marks of a recording.
 #[derive(Debug, Default)]
 pub struct MarkTexts {
-    /// Used texts. The value is the last number that was appended to the text; 1 if none was.
+    /// Used texts. The value is the last number that was appended to the text; 1 if no number was appended.
     used: FxHashMap<String, u32>,
 }
 
 impl MarkTexts {
-    /// Returns the text if no mark has it, otherwise the first unused one of `TEXT#2`, `TEXT#3` and so on.
+    /// Returns the text if no mark has it. Otherwise, returns the first unused text among `TEXT#2`, `TEXT#3` and so on.
     pub fn unique(&mut self, text: String) -> String {
         let Some(&last) = self.used.get(&text) else {
             self.used.insert(text.clone(), 1);

@@ -1,9 +1,9 @@
 //! Views with the names and columns of MySQL's Performance Schema ("Memory Summary Tables", MySQL 8.4 Reference Manual,
 //! 29.12.20.10) and of its `sys` schema. `docs/recording.md` describes the differences.
 
-/// Views with the changes of blocks by interval, thread, user, host and event. `EVENT_NAME` is `memory/OBJECT/TAG`, or the tag
-/// if it is the name of a class, which begins with `memory/`. `OBJECT` has the innermost call outside of allocators and language
-/// libraries; without stacks, `OBJECT` is the executable.
+/// Views with the changes of blocks by interval, thread, user, host and event. `EVENT_NAME` is `memory/OBJECT/TAG`. If the tag
+/// begins with `memory/`, it is the name of a class, and `EVENT_NAME` is the tag itself. `OBJECT` has the innermost call outside
+/// of allocators and language libraries; without stacks, `OBJECT` is the executable.
 const MEMORY_CHANGE: &str = "
 CREATE VIEW calling_object AS
     WITH RECURSIVE climb (path, at) AS (
@@ -108,7 +108,7 @@ struct Summary {
     name: &'static str,
     /// Key columns before `EVENT_NAME`.
     keys: &'static [&'static str],
-    /// Kind of the accounts that have the water marks of the rows: the kind of the only key, or of the event.
+    /// Kind of the accounts with the water marks of the rows: the kind of the only key or, without keys, of the event.
     accounts: Option<&'static str>,
 }
 

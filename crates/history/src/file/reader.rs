@@ -69,8 +69,8 @@ impl Recording {
         let path = &std::fs::canonicalize(path)?;
         let opened = if foreign::is_own(path)? { open::connect(path) } else { foreign::connect(path, MAX_IN_MEMORY) };
         match opened.and_then(Self::read) {
-            // `read` closes the file, which releases all locks of this process on it (fcntl(2)). No SQLite connection
-            // to the file is open here.
+            // `read` closes the file, which releases all locks of this process on it (fcntl(2)). This does no harm,
+            // because no SQLite connection to the file is open here.
             Err(Error::Damaged(reason)) if metadata.len() > MAX_IN_MEMORY => Err(Error::Damaged(format!(
                 "{reason}; and the part before the damage is not read, because the file has more than 4 GiB"
             ))),

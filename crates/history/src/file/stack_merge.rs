@@ -34,7 +34,7 @@ pub(super) fn start(
     ))?;
     choose(&transaction)?;
     let end = end_number(StackEnd::Merged);
-    // Earlier merged stacks of the same images are merged too, so that each image, class and part has one.
+    // Earlier merged stacks of the same images are merged too, so that one remains for each image, class and part.
     transaction.execute(
         "INSERT OR IGNORE INTO temp.merged_total SELECT id, NULL FROM total WHERE path = 0 AND \"end\" = ?
             AND image IN (SELECT image FROM total WHERE id IN (SELECT total FROM temp.merged_total))",

@@ -68,7 +68,7 @@ pub(super) fn part_of(row: &Row<'_>, first: usize) -> Option<Part> {
     })
 }
 
-/// Returns the kind of the start of an image and its time in nanoseconds, as columns store them.
+/// Returns the kind of an image's start and the time of this start in nanoseconds, as columns store them.
 pub(super) fn start_values(start: ImageStart) -> (Option<&'static str>, Option<i64>) {
     let kind = match start {
         ImageStart::Unseen => None,

@@ -12,7 +12,7 @@ pub(super) fn wrapping_sum(value: &str) -> String {
 
 /// Returns an expression for the wrapping sum of two columns.
 pub(super) fn wrapping_add(one: &str, other: &str) -> String {
-    // All bitwise operators of SQLite have the same precedence, and `+` has a higher one.
+    // All bitwise operators of SQLite have the same precedence, and `+` has a higher precedence.
     let low = format!("(({one} & 4294967295) + ({other} & 4294967295))");
     format!("((({one} >> 32) + ({other} >> 32) + ({low} >> 32)) << 32 | ({low} & 4294967295))")
 }

@@ -63,7 +63,7 @@ pub(crate) fn add_calls(ours: &mut BTreeMap<u32, CallSums>, next: &BTreeMap<u32,
 }
 
 /// Removes the shortest spans if there are more than `most_spans`, and the last events if there are more than
-/// `most_events`. Adds the numbers of both to `left_out`.
+/// `most_events`. Adds the numbers of removed spans and events to `left_out`.
 pub(crate) fn bound(changes: &mut ActivityChanges, left_out: &mut LeftOut, most_spans: usize, most_events: usize) {
     let spans = changes.spans.len();
     if spans > most_spans {

@@ -76,7 +76,7 @@ pub enum DetailKind {
 }
 
 impl DetailKind {
-    /// Kinds of the samples and variances of blocks at least as old as `--older`, each with the quantity of blocks of any age.
+    /// Kinds of the samples and variances of blocks at least as old as `--older`, and the quantities for blocks of any age.
     pub const OLD_SPREAD: [(Self, Quantity); 5] = [
         (Self::OldSamples, Quantity::HeldSamples),
         (Self::OldBytesVariance, Quantity::HeldBytesVariance),
@@ -96,7 +96,7 @@ impl DetailKind {
         }
     }
 
-    /// Returns the quantity of the histogram that has buckets of this kind; `None` for kinds that are no buckets.
+    /// Returns the quantity of the histogram with buckets of this kind; `None` if the kind has no buckets.
     #[must_use]
     pub fn quantity(self) -> Option<BlockQuantity> {
         BlockQuantity::ALL.into_iter().find(|quantity| Self::of(*quantity) == self)

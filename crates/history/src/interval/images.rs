@@ -28,8 +28,8 @@ pub struct RecordedImage {
     pub start: ImageStart,
     /// Kind and time of the end, if the image has ended.
     pub ended: Option<(ImageEnd, Tick)>,
-    /// ID of the group that has the stacks of this image, if there is one. Then the image itself has only a stack with
-    /// the end `merged`, which holds all of the image's totals.
+    /// ID of the group that has the stacks of this image. If there is such a group, the image itself has only a stack
+    /// with the end `merged`, which holds all of the image's totals.
     pub member_of: Option<ImageId>,
 }
 

@@ -64,8 +64,8 @@ pub struct RecordedPath {
     pub callers: PathNumber,
     /// Object that contains the call.
     pub object: ObjectNumber,
-    /// Offset of the call in the object. `None` if the code is outside of all files and several processes share the path,
-    /// because their addresses differ.
+    /// Offset of the call in the object. `None` for code outside of all files in a path that several processes share,
+    /// because the addresses of these processes differ.
     pub offset: Option<u64>,
     /// True if the frame was found by frame pointer.
     pub by_frame_pointer: bool,

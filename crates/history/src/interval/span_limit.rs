@@ -53,8 +53,8 @@ impl SpanLimit {
 
     fn raise(&mut self) {
         for (index, spans) in self.kept.iter_mut().enumerate() {
-            // If the remaining spans fit, a bucket with more than a quarter of the limit is kept. Otherwise, many
-            // spans of about the same duration would all be left out.
+            // If the remaining spans fit, a bucket with more than a quarter of the limit is kept. Without this
+            // rule, many spans of about the same duration would all be left out.
             let is_enough = self.spans <= self.most / 2 || self.spans <= self.most && *spans > self.most / 4;
             if is_enough {
                 break;

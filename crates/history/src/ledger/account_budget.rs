@@ -5,8 +5,8 @@ use memtrace_model::{Amount, PartKeys, Tick};
 use super::account_groups::AccountGroups;
 use crate::account_changes::{ImageAccounts, WaterMarks};
 
-/// Number of ended threads of a process that keep their accounts. So reports show the threads of a process that has
-/// just ended, and the accounts of a server with a thread for each request do not accumulate.
+/// Number of ended threads of a process that keep their accounts. Reports can thus show the threads of a process
+/// that has just ended, and the accounts of a server with a thread for each request do not accumulate.
 const KEPT_THREADS: usize = 100;
 
 /// Number of accounts (`own`), and of parts that share the account of their image (`shared`).

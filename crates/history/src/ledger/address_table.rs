@@ -114,9 +114,9 @@ impl<T: Addressed> AddressTable<T> {
 }
 
 /// Returns the hash of an address by folded multiplication: each bit of the address affects each bit of the hash. The
-/// low bits of the hash select the bucket. In a plain product, they would depend only on the low bits of the address,
-/// which are often equal. The factor must differ from the factor of `ring_of`, or the hashes of one shard's blocks
-/// would be similar.
+/// low bits of the hash select the bucket. In a plain product, the low bits would depend only on the low bits of the
+/// address, which are often equal. The factor must differ from the factor of `ring_of`: otherwise, the hashes of one
+/// shard's blocks would be similar.
 #[inline]
 fn hash_of(address: AbsAddr) -> u64 {
     const FACTOR: u64 = 0xD6E8_FEB8_6659_FD93;
@@ -182,7 +182,7 @@ mod tests {
             for n in 0..64 * PARTS as u64 {
                 counts[part_of(hash_of(AbsAddr(0x7f00_0000_0000 + (n << shift))), PARTS)] += 1;
             }
-            // 64 on average; a random spread stays within five standard deviations of 8.
+            // The average is 64. A random spread stays within five standard deviations of 8.
             assert!(counts.iter().all(|&count| (24..=104).contains(&count)), "stride 2^{shift}: {counts:?}");
         }
     }

@@ -62,14 +62,14 @@ const MAX_ACCOUNTS: u32 = 100_000;
 /// Maximum number of stacks in a delta, if the limit of the ledger is lower.
 const MIN_STACKS: u32 = 1 << 16;
 
-/// Size of an exact block in the limit of blocks.
+/// Number of blocks that an exact block counts as in the limit of blocks.
 pub(super) const EXACT_BLOCK: u64 = 1;
 
-/// Size of a sampled block in the limit of blocks: its sample takes the memory of three blocks.
+/// Number of blocks that a sampled block counts as in the limit of blocks: its sample takes the memory of three blocks.
 pub(super) const SAMPLED_BLOCK: u64 = 4;
 
-/// Size of the spreads of a stack in the limit of stacks. With the live amounts of a profile and the spreads at the last delta,
-/// they take the memory of another stack.
+/// Number of stacks that the spreads of a stack count as in the limit of stacks. With the live amounts of a profile and the
+/// spreads at the last delta, the spreads take the memory of another stack.
 pub(super) const SPREADS: u32 = 1;
 
 /// Limits and losses shared by all images of a ledger.
@@ -144,13 +144,13 @@ impl Budget {
         }
     }
 
-    /// Returns true if a block with this size in the limit fits.
+    /// Returns true if the limit of blocks has room for a block that counts as `blocks` blocks.
     #[inline]
     pub(super) const fn has_room(&self, blocks: u64) -> bool {
         self.blocks + blocks <= self.max_blocks
     }
 
-    /// Adds a live block at `tick`. `blocks`: its size in the limit. `amount`: bytes and blocks that it stands for.
+    /// Adds a live block at `tick`. `blocks`: how many blocks it counts as. `amount`: bytes and blocks that it stands for.
     #[inline]
     pub(super) fn add_live(&mut self, blocks: u64, amount: Amount, tick: Tick) {
         self.blocks += blocks;
@@ -161,7 +161,7 @@ impl Budget {
         }
     }
 
-    /// Removes live blocks. `blocks`: their size in the limit. `amount`: bytes and blocks that they stand for.
+    /// Removes live blocks. `blocks`: how many blocks they count as. `amount`: bytes and blocks that they stand for.
     #[inline]
     pub(super) fn remove_live(&mut self, blocks: u64, amount: Amount) {
         self.blocks -= blocks;
@@ -223,7 +223,7 @@ pub(super) const MERGED_PART: u32 = 16;
 /// Divisor of the number of stacks. The next merge waits until more stacks than the quotient were requested.
 const REQUESTS_PER_MERGE: u32 = 64;
 
-/// Returns true if totals of `key` count towards the limit. There are few other keys.
+/// Returns true if totals of `key` count towards the limit. Only a few keys do not count.
 pub(super) fn is_limited(key: StackKey) -> bool {
     key.stack.has_frames() || key.part != Part::WHOLE && key.stack != StackId::OTHER
 }

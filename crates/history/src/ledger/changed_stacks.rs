@@ -19,7 +19,7 @@ pub(super) struct ChangedStacks {
     /// Position in `changed` plus one, by stack index; 0 if the stack did not change. Stacks beyond the end of the
     /// list did not change.
     positions: Vec<u32>,
-    /// Spreads of the estimates at the last delta, by index in `changed`. Entries without samples have none.
+    /// Spreads of the estimates at the last delta, by index in `changed`. An entry without samples has no spread.
     spreads: Spreads,
     /// Number of merged stacks at the last delta.
     merged: u64,

@@ -203,7 +203,7 @@ impl NextDelta {
         }
     }
 
-    /// Adds the last changes of one class of an image. `now`: final totals of the class; `None` if there are none.
+    /// Adds the last changes of one class of an image. `now`: final totals of the class; `None` if the class has no totals.
     fn replace_totals(&mut self, id: ImageId, class: EventClass, image: &mut Image, now: Option<&ImageUsage>) {
         let nothing = ImageUsage::default();
         let mut change = image.take_last_changes(class, now.unwrap_or(&nothing));

@@ -22,7 +22,7 @@ pub(crate) type UserOf = fn(Pid) -> Option<u32>;
 #[derive(Debug)]
 pub(super) struct Demotions {
     processes: FxHashMap<Pid, DemotedProcess>,
-    /// Processes that have exited, each with its last image, while other processes share the memory.
+    /// Processes that have exited while other processes still share their memory, each with its last image.
     kept: FxHashMap<Pid, (ImageId, DemotedProcess)>,
     /// Maximum number of demoted processes.
     most: usize,
@@ -41,12 +41,12 @@ pub(super) struct Demotions {
 pub(super) struct DemotedProcess {
     pub(super) min_size: Bytes,
     pub(super) at: Tick,
-    /// Blocks that the BPF programs have dropped, as far as they are counted.
+    /// Dropped blocks of the BPF programs that were already counted.
     pub(super) seen: Amount,
 }
 
 impl DemotedProcess {
-    /// Counts the blocks up to `sum`. Returns the new ones.
+    /// Counts the dropped blocks up to the sum `sum`. Returns the blocks that were not counted before.
     pub(super) fn count(&mut self, sum: Amount) -> Amount {
         let new = sum.saturating_sub(self.seen);
         self.seen = self.seen.greater(sum);
@@ -105,19 +105,19 @@ impl Demotions {
         }
     }
 
-    /// Ends a process that has exited. `kept`: its last image, if other processes share the memory.
+    /// Ends a process that has exited. `kept`: last image of the process, if other processes still share its memory.
     pub(super) fn end(&mut self, pid: Pid, kept: Option<ImageId>) {
         if let (Some(process), Some(image)) = (self.processes.remove(&pid), kept) {
             self.kept.insert(pid, (image, process));
         }
     }
 
-    /// Returns the last image of a process that has exited, and its state, while other processes share the memory.
+    /// Returns the last image and the state of a process that has exited while other processes still share its memory.
     pub(super) fn kept(&mut self, pid: Pid) -> Option<&mut (ImageId, DemotedProcess)> {
         self.kept.get_mut(&pid)
     }
 
-    /// Forgets an image after the last process that shared its memory.
+    /// Forgets an image after the end of the last process that shared its memory.
     pub(super) fn forget_kept(&mut self, image: ImageId) {
         if self.kept.get(&image.pid).is_some_and(|(kept, _)| *kept == image) {
             self.kept.remove(&image.pid);

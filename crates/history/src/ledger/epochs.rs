@@ -24,7 +24,7 @@ impl Epochs {
         self.marks.push(self.marks.last().map_or(mark, |last| mark.max(*last)));
     }
 
-    /// Returns the epoch of a block that was allocated at `tick`; `None` if it is the current one.
+    /// Returns the epoch of a block that was allocated at `tick`; `None` if it is the current epoch.
     #[inline]
     pub(super) fn earlier(&self, tick: Tick) -> Option<Epoch> {
         if self.marks.last().is_none_or(|mark| *mark < tick) {

@@ -29,7 +29,7 @@ pub(super) struct Heap {
     /// Samples of the sampled ones of `blocks`.
     samples: Samples,
     thinning: Thinning,
-    /// Thinning of the process when it was patched; `None` before. All later levels have its salt.
+    /// Thinning of the process when it was patched; `None` before. All later levels use the same salt.
     patched: Option<Thinning>,
     /// Minimum size of followed blocks when the process was patched. It applies to exact blocks only.
     exact_min_size: Bytes,
@@ -39,7 +39,7 @@ pub(super) struct Heap {
     unmatched_frees: u64,
     repeated_frees: u64,
     unmatched_samples: u64,
-    /// Unmatched and repeated frees, and those that samplers reported, at the last delta.
+    /// Numbers at the last delta: unmatched frees, repeated frees, and unmatched frees that samplers reported.
     frees_before: [u64; 3],
     demotion: Demotion,
     /// Demotion at the last delta.
@@ -126,7 +126,7 @@ impl Heap {
                 change_epoch(&mut self.totals, &lost, Amount::default() - lost_amount, budget);
                 self.count_new(&block, sample, level, budget);
             }
-            // The samples of a patched process stand for exact blocks that are dropped.
+            // A sample of a patched process stands for dropped blocks: it stays unless the minimum size was raised later.
             Slot::Vacant(_)
                 if size < self.demotion.min_size
                     && (sample.is_none() || self.demotion.min_size > self.exact_min_size) =>
@@ -149,8 +149,8 @@ impl Heap {
     /// Counts a new block that is sampled. The samples of the process can have been thinned before or after the sample.
     pub(super) fn alloc_sampled(&mut self, new: NewBlock<'_>, key: StackKey, budget: &mut Budget) {
         let (address, level) = (Block::key(new.address), new.level);
-        // The process thins its samples from now on. If the command to thin decided alone, each block that is left out and freed
-        // until then would be missing, and the blocks that stay would not stand for it.
+        // The process thins its samples from now on. If only the command to thin had an effect, blocks that are left out and
+        // freed before it would be missing, and the remaining blocks would not stand for them.
         if let Some(patched) = self.patched.filter(|_| level > self.thinning.level) {
             self.thin(patched.at(level), budget);
         }
@@ -259,8 +259,8 @@ impl Heap {
             self.remove_live(address, call, budget);
             return;
         }
-        // A process with thinned samples can still have blocks in its table that are left out. The probe of each call has reported
-        // the free, too.
+        // A process with thinned samples can still have blocks in its table that the ledger has left out. If each free has two
+        // reports, the probe has reported this free too. In both cases, the free is not counted here.
         if self.thinning.is_active() || self.has_two_reports() {
             return;
         }
@@ -327,15 +327,15 @@ impl Heap {
         let (block, is_temporary) = removed.map(|removed| (removed.block, removed.is_temporary)).unzip();
         let is_temporary = is_temporary.unwrap_or(false);
         let sample = removed.and_then(|removed| removed.sample).map(Box::new);
-        // A block that is left out is no unknown block.
+        // With thinned samples, a missing block may have been left out, so it does not count as unknown.
         let is_unknown = block.is_none() && !self.thinning.is_active();
         let unknown = is_unknown.then(|| self.count_unknown_free(tid, tick, budget));
         let free = TentativeFree { address, block, sample, tick, is_temporary, marks, unknown, is_repeated: false };
         self.tentative_frees.insert(tid, free);
     }
 
-    /// Returns true for a process that was demoted and then patched. The probes of its allocator stay, because others need them. So
-    /// both they and its stub report the free of a sampled block, in either order.
+    /// Returns true for a process that was demoted and then patched. The probes of its allocator stay, because other processes
+    /// need them. So both the probes and the stub of the process report the free of a sampled block, in either order.
     fn has_two_reports(&self) -> bool {
         self.patched.is_some() && self.exact_min_size.0 > 0
     }
@@ -378,7 +378,7 @@ impl Heap {
         self.totals.live()
     }
 
-    /// Returns the size of all live blocks in the limit of blocks.
+    /// Returns the number of blocks that all live blocks count as in the limit of blocks.
     pub(super) fn blocks(&self) -> u64 {
         self.blocks.len() as u64 + self.samples.len() as u64 * (SAMPLED_BLOCK - EXACT_BLOCK)
     }
@@ -474,7 +474,7 @@ impl Heap {
         let sample = live.as_ref().map(|live| &live.sample);
         let amount = amount_of(&block, sample);
         self.totals.free(block.stack, amount);
-        // Another thread can have allocated a block at the same address since, and passed it to this thread.
+        // Another thread can have passed a block at the same address to this thread, so `is_last` is not sufficient.
         let is_temporary = is_last && block.may_be_of(tid);
         if is_temporary {
             self.totals.add_temporary(block.stack, amount);
@@ -495,8 +495,8 @@ impl Heap {
         self.accounts.end_thread(tid, tick);
     }
 
-    /// Merges the accounts of ended threads, except the last ones, into one account. Merges the stacks of these threads
-    /// that have no live blocks. Returns the merged threads, and the parts that have no account any more.
+    /// Merges the accounts of ended threads, except the threads that ended last, into one account. Merges the stacks of
+    /// these threads that have no live blocks. Returns the merged threads, and the parts that have no account any more.
     pub(super) fn merge_ended_threads(&mut self, budget: &mut Budget) -> (Vec<Tid>, Vec<Part>) {
         let ended = self.accounts.take_ended_threads(self.totals.len(), budget);
         if ended.is_empty() {

@@ -57,7 +57,7 @@ impl Image {
         all
     }
 
-    /// Merges one of [`Self::idle_stacks`]. Returns its size in the limit of stacks; 0 if the stack is unknown.
+    /// Merges one of [`Self::idle_stacks`]. Returns how many stacks it counts as in the limit; 0 if it is unknown.
     pub(super) fn merge_stack(&mut self, class: EventClass, key: StackKey, budget: &Budget) -> u32 {
         u32::from(match class {
             EventClass::Heap => {

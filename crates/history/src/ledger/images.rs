@@ -25,8 +25,8 @@ use crate::ordinals::Ordinals;
 pub(super) struct Images {
     pub(super) settings: Settings,
     pub(super) processes: Processes,
-    /// Slot of the process of the latest event. The next event usually has the same process. A process that shares the
-    /// memory of another one is never the latest.
+    /// Slot of the process of the latest event. The next event usually has the same process. The slot never belongs to
+    /// a process that shares the memory of another process.
     pub(super) last: usize,
     pub(super) ended: Vec<EndedImage>,
     /// Amounts of the budget that `ended` uses.
@@ -34,7 +34,7 @@ pub(super) struct Images {
     pub(super) budget: Budget,
     pub(super) deltas: Deltas,
     pub(super) demotions: Demotions,
-    /// Images without a reading of their profile that have refused one, because an earlier one was lost.
+    /// Images that have no reading of their profile yet, and have refused a reading because an earlier reading was lost.
     pub(super) refused: Vec<ImageId>,
 }
 
@@ -80,8 +80,8 @@ impl Images {
         Some((image, &mut self.budget))
     }
 
-    /// Applies a reading of the heap profile that a target keeps. If the image has ended, counts a loss. A process that shares
-    /// the memory of another one has the profile of that process, which is read by itself.
+    /// Applies a reading of the heap profile that a target keeps. Counts a loss if the image has ended, or if the process
+    /// shares the memory of another process. The profile of shared memory is read for the process that has the memory.
     pub(super) fn read_profile(&mut self, id: ImageId, reading: Reading<'_>) {
         let memory = self.processes.find_memory(id.pid).and_then(|slot| self.processes.slot(slot));
         if self.processes.current(id.pid) != id || memory.is_some_and(|process| process.id != id) {
@@ -123,8 +123,8 @@ impl Images {
         image.is_some_and(|image| image.leaves_out_pages)
     }
 
-    /// Returns the slot of an image, which gets a state if it has no events; `None` if it has ended or shares the memory of another
-    /// process.
+    /// Returns the slot of an image; `None` if the image has ended or shares the memory of another process. An image without
+    /// events gets a state.
     fn open_image_with_memory(&mut self, id: ImageId) -> Option<usize> {
         let slot = match self.processes.find_image(id) {
             Some(slot) => slot,
@@ -138,8 +138,8 @@ impl Images {
         Some(slot)
     }
 
-    /// Returns the slot with the memory of `pid`, which gets an image if it has none. Makes `pid` the process of the
-    /// latest event, unless it shares its memory. If the budget is exceeded, counts a loss and returns `None`.
+    /// Returns the slot with the memory of `pid`, and creates its image if there is none. Makes `pid` the process of
+    /// the latest event, unless `pid` shares memory. If the budget is exceeded, counts a loss and returns `None`.
     #[cold]
     fn open_image(&mut self, pid: Pid, class: EventClass) -> Option<usize> {
         let own = self.find_or_add(pid)?;
@@ -170,7 +170,7 @@ impl Images {
         Some(())
     }
 
-    /// Records an event of the process in a slot, which shares the memory of another process.
+    /// Records an event of the process in a slot. This process shares the memory of another process.
     fn list_sharer(&mut self, slot: usize, class: EventClass) {
         let sharer = self.processes.slot_mut(slot).and_then(|process| process.sharer.as_mut());
         if sharer.is_some_and(|sharer| sharer.add_event(class)) {
@@ -421,7 +421,7 @@ impl Images {
         std::mem::take(&mut self.ended)
     }
 
-    /// Ends the image that `pid` runs. If other processes share its memory, its totals end with the last of them.
+    /// Ends the image that `pid` runs. If processes share its memory, its totals end with the last of them.
     pub(super) fn end_image(&mut self, pid: Pid, end: ImageEnd, at: Tick) {
         if !Ordinals::is_valid(pid) {
             self.budget.losses.add(LossReason::BadRecord, 1);
@@ -505,7 +505,7 @@ impl Images {
             last_image = image;
         }
         self.deltas.add_end(&ended, last_image, &self.settings, &mut self.budget);
-        // Set after the delta, because this flag is not a change.
+        // This flag is set after the delta was made, because it is not a change.
         ended.usage.iter_mut().for_each(|(_, usage)| usage.has_forgotten = has_forgotten);
         self.end_accounts(&ended, accounts);
         if self.has_room_for_image() {

@@ -91,7 +91,7 @@ impl Mappings {
         // The new range must be empty. Restored ranges can overlap it if a record is damaged.
         self.remove(begin, begin + size, budget);
         for (start, range) in ranges {
-            // A damaged record can state less than was unmapped.
+            // A damaged record can state a smaller size than the unmapped ranges have.
             let moved = |address: u64| begin + (address - old).min(old_size).min(size);
             let (start, end) = (moved(start), moved(range.end));
             match keeps {

@@ -74,7 +74,7 @@ impl OwnProfile {
                 continue;
             }
             let own = totals.index(reading.key(change));
-            // If the stack did not fit before, the stack of all those that did not fit has a part of its live amount.
+            // If the stack did not fit at an earlier reading, `StackId::FAILED` has a part of its live amount.
             let failed = totals.failed().filter(|failed| own != Some(*failed));
             for stack in own.into_iter().chain(failed) {
                 let freed = self.free(stack, &mut rest);

@@ -21,11 +21,11 @@ use super::stack_totals::ImageTotals;
 /// Touched pages and their totals.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
-    /// Small pages. None is inside of a page of `huge`.
+    /// Small pages. No small page is inside of a huge page of `huge`.
     pages: AddressTable<Page>,
     huge: AddressTable<Page>,
     totals: ImageTotals,
-    /// Additional totals by stack index. Stacks beyond the end of the list have none.
+    /// Additional totals by stack index. Stacks beyond the end of the list have no additional totals.
     touches: Vec<Touches>,
     /// Changes of `touches` since the last delta. The changes of merged stacks wrap below zero. Empty without
     /// deltas.
@@ -198,8 +198,8 @@ impl Pages {
             Some(known) => self.release_huge(&known),
             None => budget.pages += 1,
         }
-        // If the page of the fault is in the sample, the previous event was the same fault, as a touch of a small page.
-        // The fault must not count twice.
+        // If the page of the fault is in the sample, the previous event reported the same fault as a touch of a small
+        // page. The fault must not count twice.
         if let Some(page) = self.pages.get(fault).copied().filter(|page| page.stack == stack) {
             self.pages.remove(fault);
             budget.pages -= 1;
@@ -307,7 +307,7 @@ impl Pages {
         &mut self.touches[stack]
     }
 
-    /// Returns the pages of a forked child: the pages of the parent, none of them written. If the budget is
+    /// Returns the pages of a forked child: the pages of the parent, marked as not written. If the budget is
     /// exceeded, counts a loss and returns `None`.
     pub(super) fn fork(&self, budget: &mut Budget) -> Option<Box<Self>> {
         let count = self.count();
@@ -330,7 +330,7 @@ impl Pages {
         for huge in self.huge.iter() {
             child.insert_huge(Page { address_and_state: huge.address().0 | HUGE, ..*huge });
             // The totals of an ended image subtract one from the squares for each inherited page, so the squares begin
-            // with the number of pages. They matter only with sampling, and then forks are not recorded.
+            // with the number of pages. The squares matter only with sampling, and then forks are not recorded.
             child.add_touches(huge.stack, Touches { squares: PAGES_OF_HUGE, ..HUGE_TOUCH });
         }
         Some(Box::new(child))

@@ -35,7 +35,7 @@ impl Processes {
         self.by_pid.get(&pid).copied()
     }
 
-    /// Returns the slot with the memory of the process in `slot`: another slot if this process shares its memory.
+    /// Returns the slot with the memory of the process in `slot`: this slot, or the slot whose memory it shares.
     pub(super) fn memory_of(&self, slot: usize) -> usize {
         self.slot(slot).and_then(|process| process.memory).unwrap_or(slot)
     }

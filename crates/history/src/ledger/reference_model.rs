@@ -26,7 +26,7 @@ struct ReferenceModel {
     running: BTreeMap<ImageId, ReferenceImage>,
     /// Ends of the images with memory that other processes still share.
     kept: BTreeMap<ImageId, ImageEnd>,
-    /// Image with the memory of each process that shares the memory of another one.
+    /// For each process that shares the memory of another process: the image that has this memory.
     memory: BTreeMap<Pid, ImageId>,
     /// Images that have ended and were not taken.
     ended: Vec<EndedImage>,
@@ -329,7 +329,7 @@ impl ReferenceModel {
         self.insert(pid, address, block);
     }
 
-    /// Returns the size of all live blocks in the limit of blocks.
+    /// Returns the number of blocks that all live blocks count as in the limit of blocks.
     fn blocks(&self) -> u64 {
         self.running.values().flat_map(|image| image.live.values()).map(ReferenceBlock::blocks).sum()
     }

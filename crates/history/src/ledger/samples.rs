@@ -1,4 +1,4 @@
-//! Samples of sampled blocks. Most images have none, and then a look-up costs a comparison.
+//! Samples of sampled blocks. Most images have no samples. Then a look-up costs only a comparison.
 
 use memtrace_model::{AbsAddr, Amount, Sample};
 
@@ -6,7 +6,7 @@ use super::address_table::{AddressTable, Addressed, Slot};
 use super::block::Block;
 use super::budget::{EXACT_BLOCK, SAMPLED_BLOCK};
 
-/// Samples of the live blocks of an image that are sampled; `None` before the first one.
+/// Samples of the sampled live blocks of an image; `None` before the first sample.
 #[derive(Debug, Default)]
 pub(super) struct Samples(Option<Box<AddressTable<LiveSample>>>);
 
@@ -16,7 +16,7 @@ pub(super) struct LiveSample {
     /// Key of the block in its table.
     address: AbsAddr,
     pub(super) sample: Sample,
-    /// Level of thinning that the numbers of the sample contain.
+    /// Level of thinning that the numbers of the sample already include.
     pub(super) level: u8,
 }
 
@@ -86,7 +86,7 @@ pub(super) fn amount_of(block: &Block, sample: Option<&Sample>) -> Amount {
     sample.map_or(Amount::one(block.size), |sample| sample.amount)
 }
 
-/// Returns the size of a block in the limit of blocks.
+/// Returns the number of blocks that a block counts as in the limit of blocks.
 #[inline]
 pub(super) const fn blocks_of(sample: Option<&Sample>) -> u64 {
     if sample.is_some() { SAMPLED_BLOCK } else { EXACT_BLOCK }

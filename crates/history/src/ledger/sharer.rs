@@ -31,7 +31,7 @@ impl Sharer {
         self.classes.iter().any(|(known, _)| *known == class).then_some(self.main)
     }
 
-    /// Returns the entries that no delta has, and records that a delta has them.
+    /// Returns the entries that no delta contains yet, and marks them as contained in a delta.
     pub(super) fn take_unsent(&mut self) -> impl Iterator<Item = (EventClass, ImageUsage)> + '_ {
         let main = self.main;
         self.classes.iter_mut().filter(|(_, is_sent)| !*is_sent).map(move |(class, is_sent)| {

@@ -1,5 +1,5 @@
-//! Fair shares of the ledger. If it is nearly full, the user with the most live blocks is cut back to a fair share: the
-//! ledger drops small blocks of the user's process with the most blocks, and then of the next one.
+//! Fair shares of the ledger. If it is nearly full, the user with the most live blocks is cut back to a fair share.
+//! Each step drops the smallest blocks of the process that has the most blocks of this user.
 //!
 //! Without this, a process that fills the ledger would hide all others, because new blocks of any process would be
 //! dropped. Shares belong to users, since a user can start any number of processes.
@@ -76,8 +76,8 @@ impl Images {
         all
     }
 
-    /// Drops at least `excess` live blocks of `processes`, if they have as many: always the smallest blocks of the
-    /// process with the most blocks. Returns the demoted processes.
+    /// Drops live blocks of `processes` until at least `excess` blocks are dropped or no block remains. Each step
+    /// drops the smallest blocks of the process with the most blocks. Returns the demoted processes.
     fn cut(&mut self, mut processes: BinaryHeap<ProcessBlocks>, mut excess: u64, at: Tick) -> Vec<Demoted> {
         let mut cuts: BTreeMap<ImageId, Cut> = BTreeMap::new();
         while excess > 0
@@ -140,7 +140,7 @@ impl Images {
             return false;
         }
         let pid = demoted.image.pid;
-        // A later image can be of a new process with the same pid.
+        // A later image can belong to a new process with the same pid. The new process is not demoted.
         let is_known = self.demotions.of(pid).is_some();
         let has_ended = !is_known && self.processes.current(pid).ordinal > demoted.image.ordinal;
         if has_ended || !self.demotions.demote(demoted) {
@@ -165,11 +165,11 @@ impl Images {
     /// that has ended, unless other processes share its memory, and a process without exact blocks.
     pub(super) fn set_dropped(&mut self, demoted: Demoted, sum: Amount) {
         let pid = demoted.image.pid;
-        // The samples of a patched process stand for the blocks that are dropped.
+        // The samples of a patched process stand for its dropped blocks, so the dropped blocks do not count again.
         if demoted.min_size == ALL_EXACT {
             return;
         }
-        // A later image is of another process with this pid.
+        // An image with a higher ordinal belongs to another process with this pid.
         if let Some((image, process)) = self.demotions.kept(pid)
             && demoted.image.ordinal <= image.ordinal
         {
@@ -200,8 +200,8 @@ impl Images {
         }
     }
 
-    /// Returns the image that a record with a sum of dropped blocks belongs to: the image that the process runs, or if it has
-    /// exited, the last one, if other processes share its memory.
+    /// Returns the image that a record with a sum of dropped blocks belongs to. This is the image that the process runs. If
+    /// the process has exited while other processes share its memory, it is the last image of the process.
     pub(super) fn image_of_sum(&mut self, pid: Pid) -> ImageId {
         let kept = self.demotions.kept(pid).map(|(image, _)| *image);
         kept.filter(|_| self.processes.find(pid).is_none()).unwrap_or_else(|| self.processes.current(pid))

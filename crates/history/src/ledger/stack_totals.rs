@@ -50,8 +50,8 @@ impl StackTotals {
         self.seen_peak == VACANT
     }
 
-    /// Reads the first field, one in the middle and the last field, because the totals are in two or three cache
-    /// lines. Returns a value that depends on these fields.
+    /// Reads the first field, a field in the middle and the last field, because the totals are in two or three
+    /// cache lines. Returns a value that depends on these fields.
     pub(super) const fn load(&self) -> u64 {
         self.key.stack.0 ^ self.alloc.count ^ self.seen_peak
     }
@@ -74,12 +74,12 @@ pub(super) struct ImageTotals {
     /// Indices by key. The keys are in `stacks`: an event reads the totals of its stack anyway, and a table with
     /// only indices needs a third of the cache lines.
     by_key: HashTable<u32>,
-    /// Sizes and lifetimes of blocks, by index. Stacks beyond the end of the list have none. Empty if they are not
-    /// counted.
+    /// Sizes and lifetimes of blocks, by stack index. A stack beyond the end of the list has no sizes and
+    /// lifetimes. The list is empty if sizes and lifetimes are not counted.
     histograms: Vec<BlockHistograms>,
     /// Free indices of `stacks`.
     vacant: Vec<u32>,
-    /// Size of all stacks in the limit of stacks.
+    /// Number of stacks that count towards the limit of stacks. A stack with spreads counts as two.
     limited: u32,
     /// Number of times that a stack was merged.
     merged: u64,
@@ -227,9 +227,9 @@ impl ImageTotals {
         Some([index, other])
     }
 
-    /// Merges stacks of ended threads without live amounts, as [`Self::merge_stack`] does. Gives the other stacks
-    /// of ended threads keys that no thread has, because a later thread can get the ID of an ended one.
-    /// `is_pinned`: as for [`Self::idle`]. Returns the size of the merged stacks in the limit.
+    /// Merges stacks of ended threads without live amounts, as [`Self::merge_stack`] does. Gives the other stacks of
+    /// ended threads keys that no thread has, because a later thread can get the ID of an ended one. `is_pinned`: as
+    /// for [`Self::idle`]. Returns the number of stacks that the merged stacks counted as in the limit.
     pub(super) fn end_threads(&mut self, is_ended: impl Fn(Tid) -> bool, is_pinned: impl Fn(u32) -> bool) -> u32 {
         let is_ended = |tid: Tid| tid.is_of_ended() || is_ended(tid);
         let is_of_ended = |totals: &StackTotals| !totals.is_vacant() && totals.key.part.thread().is_some_and(is_ended);
@@ -341,7 +341,7 @@ impl ImageTotals {
     #[cold]
     pub(super) fn add_by_epoch(&mut self, index: u32, epoch: Epoch, change: Amount, epochs: &mut Epochs) -> bool {
         let key = self.key(index);
-        // The sum of deferred stacks has no epochs.
+        // The sum of deferred stacks has no epochs, so the next delta gets the stacks themselves.
         self.send_stacks();
         self.changes.as_mut().is_none_or(|changes| changes.add_by_epoch(key, epoch, change, epochs))
     }
@@ -384,7 +384,7 @@ impl ImageTotals {
         self.stacks.iter().filter(|totals| totals.live != Amount::default()).map(|totals| totals.key.stack)
     }
 
-    /// Returns the size of all stacks in the limit of stacks.
+    /// Returns the number of stacks that count towards the limit of stacks. A stack with spreads counts as two.
     pub(super) const fn limited(&self) -> u32 {
         self.limited
     }

@@ -21,7 +21,7 @@ pub(super) struct TentativeFree {
     pub(super) is_temporary: bool,
     /// Low-water marks before the free; `None` without accounts, or if the block was unknown.
     pub(super) marks: Option<LowMarks>,
-    /// Count of the free, if the block was unknown.
+    /// How the free was counted, if the block was unknown.
     pub(super) unknown: Option<UnknownFree>,
     /// True if the same call has reported the free a second time.
     pub(super) is_repeated: bool,
@@ -44,8 +44,8 @@ pub(super) enum UnknownFree {
 /// same ledger.
 ///
 /// Exits of threads are recorded only in some traces with accounts, so old entries are dropped: when the young
-/// generation is full, it replaces the old one. An entry that an undo needs is dropped only if 32,768 other threads
-/// started a realloc during one realloc.
+/// generation is full, it replaces the old generation. An entry that an undo needs is dropped only if 32,768 other
+/// threads started a realloc during one realloc.
 #[derive(Debug, Default)]
 pub(super) struct TentativeFrees {
     young: FxHashMap<Tid, TentativeFree>,
@@ -66,8 +66,8 @@ impl TentativeFrees {
     }
 
     /// Handles the second report of a call that frees a sampled block: the probe of each call and the stub of a patched process
-    /// both report it. Returns true if the latest tentative free of `tid` was the first report of the call. That one stays, because
-    /// it has the block. A third report belongs to another call.
+    /// both report it. Returns true if the latest tentative free of `tid` was the first report of the call. The first report
+    /// stays, because it has the block. A third report belongs to another call.
     pub(super) fn repeat(&mut self, tid: Tid, address: AbsAddr) -> bool {
         let latest = self.young.get_mut(&tid).or_else(|| self.old.get_mut(&tid));
         let is_first =

@@ -23,7 +23,7 @@ impl TotalParts {
         other.0.into_iter().for_each(|stacks| self.push(stacks));
     }
 
-    /// Returns the size of the entries in the limit of entries. A key can be in several lists.
+    /// Returns the number of entries as [`PathTotals::size`] does. A key can be in several lists.
     pub(crate) fn size(&self) -> usize {
         self.0.iter().map(PathTotals::size).sum()
     }

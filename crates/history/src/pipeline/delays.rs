@@ -62,7 +62,7 @@ mod tests {
     fn longest_delays_are_kept_with_their_parts() {
         let (start, milliseconds) = (Instant::now(), Duration::from_millis);
         let mut meter = DelayMeter::default();
-        // Each row: begin and end of a read, and the time without a processor at both.
+        // Each row: begin of a read, waiting time for a processor so far, end of the read, and number of records.
         for (begin, waited, end, records) in [(0, 0, 5, 100), (1405, 1200, 1435, 16_384), (1455, 1210, 1456, 3)] {
             let at = start + milliseconds(begin);
             meter.begin(at, milliseconds(waited));

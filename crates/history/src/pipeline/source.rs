@@ -14,8 +14,8 @@ pub trait Source: Send {
     /// without waiting.
     fn drain<F: FnMut(Event)>(&mut self, limit: usize, sink: F) -> Drained;
 
-    /// Returns true if the source has more records, or one that is not complete yet. It holds back the complete ones behind it:
-    /// the thread that writes it can be preempted.
+    /// Returns true if the source has more records, or a record that is not complete yet. An incomplete record holds back the
+    /// complete records behind it: the thread that writes it can be preempted.
     fn has_unread(&mut self) -> bool {
         false
     }

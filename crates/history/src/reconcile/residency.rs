@@ -119,9 +119,9 @@ pub(crate) fn scale_stack(stack: &mut Quantities, one_in: u64) {
     }
 }
 
-/// Raises the number of touched pages to at least the number of live pages, and at least 0. When a huge page is split,
-/// an estimate replaces its count, so the estimated change of the touched pages can be negative. It is negative, too, if the pages
-/// of a process were left out since, because its blocks are sampled; then its variance is negative as well.
+/// Raises the number of touched pages to at least the number of live pages, and at least 0. When a huge page is split, an
+/// estimate replaces its count, so the estimated change of the touched pages can be negative. It is also negative if the pages of
+/// a process were left out since, because its blocks are sampled. Then the variance is negative as well.
 pub(crate) fn raise_touches(stack: &mut Quantities) {
     stack[Quantity::AllocVariance] = stack[Quantity::AllocVariance].cast_signed().max(0).cast_unsigned();
     let [live, alloc] = [Quantity::LiveCount, Quantity::AllocCount].map(|count| stack[count].cast_signed());
@@ -301,8 +301,8 @@ fn sampled(begin: u64, end: u64, pages: Pages<'_>) -> u64 {
 }
 
 /// Returns true if the sample has exactly one touched page in the huge page around `at`. Then this touch has mapped
-/// the other pages. If the sample has several, the kernel has collapsed small pages that were touched one by one,
-/// and other touches may be missing in the sample.
+/// the other pages. If the sample has several touched pages there, the kernel has collapsed small pages that were
+/// touched one by one, and other touches may be missing in the sample.
 fn is_touched_once(at: u64, touched: &[Touched]) -> bool {
     let (begin, end) = (at / HUGE * HUGE, (at / HUGE + 1) * HUGE);
     let next = touched.partition_point(|touched| touched.end().0 <= begin);

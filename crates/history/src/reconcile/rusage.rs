@@ -89,7 +89,7 @@ fn set_rusage(usage: &mut ImageUsage, id: ImageId, baselines: &Baselines<'_>, no
 fn set_begin(usage: &mut ImageUsage, ordinal: u32, image: ImageStart, before: Option<Rusage>, start: Tick) {
     let begin = || match image {
         ImageStart::Fork(tick) if tick >= start => Some(Rusage::default()),
-        // The image after an exec starts with the rusage of the image before, which is recorded at the exec.
+        // After an exec, the image starts with the rusage of the previous image, which is recorded at the exec.
         _ if ordinal == 0 => before,
         _ => None,
     };

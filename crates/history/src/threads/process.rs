@@ -69,7 +69,7 @@ impl ProcessState {
             pid: process.pid,
             start_ns: process.start_ns,
             comm: process.comm,
-            // The usage of the heap is known for a part of the interval.
+            // The usage of the heap is known only for a part of the interval.
             source: SourceState { is_stale: process.source.is_stale || has_adopted, ..process.source },
             usage,
             threads: parts.rows,

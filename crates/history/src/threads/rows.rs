@@ -132,10 +132,10 @@ pub(super) struct ThreadStep {
     pub(super) others_growth: ThreadUsage,
     /// Sum of the counters of all running threads.
     pub(super) running: ThreadUsage,
-    /// Counters of the heap that could be read for the first time. They contain the time before the interval, so they
-    /// belong to no interval.
+    /// Counters of the heap that could be read for the first time. They include usage from before the interval, so
+    /// they belong to no interval.
     pub(super) adopted: ThreadUsage,
-    /// Like `adopted`, with counters that earlier intervals may contain.
+    /// Like `adopted`, but earlier intervals may contain some of these counters.
     pub(super) mixed: ThreadUsage,
 }
 
@@ -213,7 +213,7 @@ impl Rows {
         for thread in exits.threads {
             let is_fresh = thread.thread.start_ns >= since_ns;
             let earlier = missing.get(&key(&thread));
-            // The sum of threads without rows can have the usage of an older thread.
+            // The sum of threads without rows can already contain an older thread. Then this thread gets no row.
             let may_have_row = is_fresh || earlier.is_some() || !had_others;
             if left == 0 || !may_have_row || !slots.take() {
                 continue;
@@ -316,8 +316,8 @@ impl Counters {
     }
 
     /// Returns the counters at the next sampling, and their growth. A thread that calls execve(2) gets the ID and
-    /// the start of the first thread, but keeps its own counters. If these are smaller, the growth is 0 until they
-    /// reach the counters of the first thread.
+    /// the start of the first thread, but keeps its own counters. If its own counters are smaller, the growth is 0
+    /// until they reach the counters of the first thread.
     fn advance(self, sample: &ThreadSample) -> (Self, ThreadUsage) {
         let usage = sample.usage_after(self.usage).max(self.usage);
         (Self { usage, ..self }, usage.since(self.usage))

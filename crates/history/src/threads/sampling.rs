@@ -61,7 +61,7 @@ pub struct ProcessSample {
 pub struct Sampling {
     /// Time since the start of the monitor.
     pub at: Duration,
-    /// Time since the boot of the machine, in nanoseconds, after `ended` was read and before the list of threads.
+    /// Time since the boot of the machine, in nanoseconds. It is read after `ended` and before the list of threads.
     pub boot_ns: u64,
     /// Running threads of the processes. Threads of other processes are ignored.
     pub threads: Vec<ThreadSample>,

@@ -44,7 +44,7 @@ pub struct Condition {
     pub comparison: Comparison,
     /// Limit in the unit of the field.
     pub limit: i64,
-    /// Period of a sum. Without one, the sum begins with the monitor.
+    /// Period of a sum. Without a period, the sum begins with the start of the monitor.
     pub period: Option<Period>,
 }
 

@@ -46,7 +46,7 @@ pub struct Field {
 /// Kinds of subjects that have usage counters.
 const COUNTED: &[Subject] = &[Process, Thread];
 
-/// All fields. A name may have a row for some subjects and another row for others.
+/// All fields. A name may have a row for some subjects and another row for other subjects.
 pub(super) const FIELDS: &[Field] = &[
     sum("net", Unit::SignedBytes, |subject, _| Some(subject.heap()?.net())),
     sum("alloc", Unit::Bytes, |subject, _| Some(counter(subject.heap()?, AllocBytes))),

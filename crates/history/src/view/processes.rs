@@ -158,7 +158,7 @@ fn take_members(processes: &mut Processes, groups: &Groups, merged: &MergedMembe
     let with_merged = merged.keys().map(|&(group, class)| (class, group));
     let with_changes: BTreeSet<_> =
         members.iter().filter_map(|((class, id), _)| Some((*class, *groups.get(id)?))).chain(with_merged).collect();
-    // The map keeps the last of several members, which has the lowest ID.
+    // If a group has several members, the map keeps the last one, which has the lowest ID.
     let first_members: BTreeMap<ImageId, ImageId> = groups.iter().rev().map(|(&id, &group)| (group, id)).collect();
     let without_changes = processes.keys().filter(|key| !with_changes.contains(key)).filter_map(|(class, group)| {
         let member = group.stands_for_group().then(|| first_members.get(group)).flatten()?;

@@ -360,7 +360,7 @@ fn open_waits_have_the_holder_at_the_end() {
     // No thread holds the lock.
     let activity = after_steps(&[begin, &[(2, release(a)), last.clone()]].concat());
     assert_eq!(open_waits(&activity), [(1, None), (2, Some(1))]);
-    // Of several holders, the wait keeps the one that it had at its begin.
+    // If the lock has several holders, the wait keeps the holder at its begin.
     let activity = after_steps(&[begin, &[(3, acquire(a)), last.clone()]].concat());
     assert_eq!(open_waits(&activity), [(1, Some(2)), (2, Some(1))]);
 }

@@ -138,8 +138,8 @@ const KEYS: [(&str, &str); 3] = [
 ];
 
 /// Sets the name of each group with an executable to the name that more than half of its members have. Without a
-/// majority, the group has no name, and reports show the name of the executable; this is the rule for groups of
-/// unmerged processes too. Members of earlier merges count with the name of the group.
+/// majority, the group has no name, and reports show the name of the executable. The same rule applies to groups of
+/// unmerged processes. Members of earlier merges count with the name of the group.
 const SET_NAMES: &str = "
     WITH earlier AS (SELECT image AS target, max(images) AS images FROM
             (SELECT image, sum(images) AS images FROM merged_image GROUP BY image, class) GROUP BY image),

@@ -168,7 +168,7 @@ const SPAN_TOTALS: &str =
 const LOCK_TOTALS: &str = "SELECT lock, sum(waits), sum(wait_ns), max(longest_wait_ns), sum(holds), sum(hold_ns),
     max(longest_hold_ns), max(most_waiters) FROM lock_total WHERE interval > ? AND interval <= ? GROUP BY lock";
 
-/// Removes names and stacks beyond [`MAX_IDS`], and references to missing rows. Only a damaged recording has them.
+/// Removes names and stacks beyond [`MAX_IDS`], and dangling references. Only a damaged recording has these.
 fn remove_unknown(activity: &mut RecordedActivity) {
     let RecordedActivity { changes, stacks, calls, .. } = activity;
     changes.names.retain(|(number, _)| *number < MAX_IDS);

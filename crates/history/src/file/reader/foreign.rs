@@ -1,9 +1,9 @@
 //! Opening of recordings that another user can change: as the owner of the file, or in the directory of the file.
 //!
-//! SQLite opens a write-ahead log and its index for writing, even to read a database. As root, SQLite gives both to the owner
-//! of the database, and it truncates the index (`unixOpen`, `unixOpenSharedMemory` and `unixLockSharedMemory`, os_unix.c).
-//! SQLite follows no symbolic links, but a hard link can lead to a file of root, and can replace a file after any check. So
-//! SQLite opens only the database here, and a log is applied in memory.
+//! SQLite opens a write-ahead log and its index for writing, even to read a database. If SQLite runs as root, it gives both
+//! files to the owner of the database, and truncates the index (`unixOpen`, `unixOpenSharedMemory` and
+//! `unixLockSharedMemory`, os_unix.c). SQLite follows no symbolic links, but a hard link can lead to a file of root, and can
+//! replace a file after any check. So SQLite opens only the database here, and a log is applied in memory.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
@@ -42,7 +42,7 @@ pub(super) fn is_own(path: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Opens the recording, and only reads its log. `most`: maximum size of a database and its log, which are read into memory.
+/// Opens the recording without writing to its log. `most`: maximum size of the database and its log in memory.
 pub(super) fn connect(path: &Path, most: u64) -> Result<Connection, Error> {
     check_companions(path)?;
     for _ in 0..ATTEMPTS {
@@ -50,8 +50,8 @@ pub(super) fn connect(path: &Path, most: u64) -> Result<Connection, Error> {
         let beginning = header(&log)?;
         let mut database = read(&open(path)?, most)?;
         let content = read(&log, most.saturating_sub(database.len() as u64))?;
-        // If the log has started again since, pages of the database can be newer than pages of the log, and the end of
-        // the log newer than its beginning. SQLite writes the header first.
+        // If SQLite has restarted the log since, pages of the database can be newer than pages of the log, and the end of
+        // the log newer than its beginning. A restart writes the header first, so a changed header shows the restart.
         if content.starts_with(&beginning) && header(&log)? == beginning {
             apply(&mut database, &content, most)?;
             drop(content);
@@ -61,7 +61,7 @@ pub(super) fn connect(path: &Path, most: u64) -> Result<Connection, Error> {
     Err(Error::InUse)
 }
 
-/// Opens the log; returns `None` if there is none, or if it is empty.
+/// Opens the log. Returns `None` if there is no log, or if the log is empty.
 fn open_log(path: &Path) -> Result<Option<File>, Error> {
     let log = match open(&companion(path, "-wal")) {
         Err(Error::File(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -222,7 +222,7 @@ fn machine_value(name: &str) -> Option<MachineValue> {
 const IN_TIME: &str = "WHERE interval > ? AND interval <= ? ORDER BY interval";
 
 /// Rows that count at the same boundary. If the writer was killed during a merge, a thread or process can have several
-/// such rows. They are added up here.
+/// rows at a boundary. These rows are added up here.
 struct RowsOfBoundary<K, V> {
     at: Boundary,
     rows: BTreeMap<K, V>,

@@ -30,7 +30,7 @@ pub(super) fn apply(database: &mut Vec<u8>, log: &[u8], most: u64) -> Result<(),
     if number(header, 4) != VERSION || number(header, 8) != PAGE_SIZE {
         return Err(Error::Damaged(String::from("its write-ahead log has another format")));
     }
-    // Pages that a transaction has allocated and freed are in no frame.
+    // Pages that a transaction has allocated and freed are in no frame, so the size can exceed both files together.
     let plausible = 2 * (database.len() + log.len());
     let (mut size, mut transaction) = (database.len(), Vec::new());
     for frame in frames.chunks_exact(FRAME_HEADER + PAGE) {
@@ -160,7 +160,7 @@ mod tests {
         for at in (0..log.len()).step_by(2777) {
             let mut damaged = log.clone();
             damaged[at] ^= 1;
-            // Each transaction has the frames up to its size. Without a header there is none.
+            // Each transaction needs all frames up to its size. Without a header, no transaction is complete.
             let complete = if at < HEADER { 0 } else { sizes.iter().filter(|&&size| size <= at).count() };
             assert_eq!(rows_with(&database, &damaged), complete, "{at}");
         }
@@ -179,7 +179,7 @@ mod tests {
             changed[HEADER + at..HEADER + at + 4].copy_from_slice(&number.to_be_bytes());
         }
         assert!(matches!(apply(&mut database, &changed, u64::MAX), Err(Error::Damaged(_))));
-        // Another salt makes the frame one of an older log.
+        // With another salt, the frame belongs to an older log.
         changed[HEADER + 8] ^= 1;
         assert_eq!(rows_with(&database, &changed), 0);
     }

@@ -163,8 +163,8 @@ impl Store {
         rows.cast_unsigned() * bytes > self.max_pages * u64::from(schema::PAGE_SIZE) / 4
     }
 
-    /// Starts to remove short spans. Returns false if the file has none, or if a removal did not fit within the last
-    /// [`RETRY_ATTEMPTS`] attempts.
+    /// Starts to remove short spans. Returns false if the file has none, or if it had no room for a removal at one
+    /// of the last [`RETRY_ATTEMPTS`] attempts.
     fn start_span_removal(&mut self) -> bool {
         let shorter_than = self.activity.remove_below().filter(|_| self.attempts >= self.next_merges.spans);
         self.merge = shorter_than.map(|shorter_than| Merge::Spans(SpanRemoval::new(shorter_than, self.max_pages)));
@@ -172,7 +172,7 @@ impl Store {
     }
 
     /// Starts to merge ended images. Returns false if there are too few, if the file has no room for their groups, or
-    /// if a merge did not fit within the last [`RETRY_ATTEMPTS`] attempts.
+    /// if it had no room for a merge at one of the last [`RETRY_ATTEMPTS`] attempts.
     fn start_image_merge(&mut self) -> Result<bool> {
         if self.attempts < self.next_merges.images {
             return Ok(false);
@@ -203,7 +203,7 @@ impl Store {
     }
 
     /// Starts to merge stacks. Returns false if there are too few, if the file has no room for the merged stacks, or
-    /// if a merge did not fit within the last [`RETRY_ATTEMPTS`] attempts.
+    /// if it had no room for a merge at one of the last [`RETRY_ATTEMPTS`] attempts.
     fn start_stack_merge(&mut self) -> Result<bool> {
         if self.attempts < self.next_merges.stacks {
             return Ok(false);

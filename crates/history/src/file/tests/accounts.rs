@@ -48,7 +48,7 @@ fn intervals(all: Vec<Vec<RecordedAccount>>) -> Vec<Interval> {
         let account_names = accounts.iter().map(|account| AccountNames {
             number: account.number,
             names: vec![format!("account {} at {at}", account.number.0), String::from("second")],
-            // Final names have no thread, as after the end of a thread.
+            // An account with a final name has no thread, as after the end of its thread.
             thread: (at % 2 == 0).then_some(Tid(account.number.0)),
         });
         let span = Duration::from_secs(at)..Duration::from_secs(at + 1);

@@ -160,7 +160,7 @@ fn merge_of_stacks_that_is_given_up_leaves_whole_stacks() {
     const STACKS: u32 = 110;
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
-    // Larger than the schema of the views needs, so that the intervals have as much room as they would have without views.
+    // The limit is raised by more than the schema of the views needs: the intervals have as much room as without views.
     let mut store = empty_store(&path, Bytes(LIMIT.0 + 4096));
     let other = rusqlite::Connection::open(&path).unwrap();
     // A step that deletes a row with an ID above 1000 needs more pages than the file can have.
@@ -306,12 +306,12 @@ fn sums_of_forged_numbers_wrap_in_all_merges() {
     let totals = recording.totals(Boundary::START, recording.end()).unwrap();
     assert!(totals.stacks.iter().any(|stack| stack.key.end == StackEnd::Merged));
     let all: Quantities = totals.stacks.iter().map(|stack| stack.usage.additive()).sum();
-    // 1,681 times 2^62 and 2^58, without multiples of 2^64: 1681 = 26 · 64 + 17.
+    // The sums are 1,681 times 2^62 and 1,681 times 2^58, modulo 2^64: 1681 = 26 · 64 + 17.
     let live = Amount { bytes: Bytes(1 << 62), count: 17 << 58 };
     assert_eq!((all.live(), all.alloc()), (live, live));
     // 1,681 times 2^63 is 2^63.
     assert_eq!(all[Quantity::AllocBytesVarianceHigh], (1 << 63) - 1681);
-    // 41 times 3 · 2^61: 123 = 15 · 8 + 3.
+    // The sum is 41 times 3 · 2^61, modulo 2^64: 123 = 15 · 8 + 3.
     assert_eq!(totals.images[&(image(1), EventClass::Heap)][&(ImageValue::DroppedBytes, 0)], 3 << 61);
     let whole = Duration::ZERO..Duration::from_secs(SECONDS);
     let timeline = recording.memory_over_time(recording.end()).unwrap().finish(EventClass::Heap, 1, &whole);

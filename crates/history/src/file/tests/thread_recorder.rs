@@ -12,7 +12,7 @@ use crate::*;
 
 const SERVER_IMAGE: ImageId = ImageId { pid: SERVER, ordinal: 0 };
 
-/// Returns an interval with the same threads and values each second, without usage.
+/// Returns the interval of a second. All these intervals have the same threads and values, and no usage.
 fn idle(second: u64) -> ThreadsInterval {
     let mut interval = monitored(0, 3);
     interval.span = Duration::from_secs(second)..Duration::from_secs(second + 1);

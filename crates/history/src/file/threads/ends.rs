@@ -21,10 +21,10 @@ impl Ends {
         Self { span: interval.span.clone(), exits: exits.collect() }
     }
 
-    /// Returns the end of a process: the time of its exit event, or the end of the interval if there is none.
+    /// Returns the end of a process: the time of its exit event, or the end of the interval if there is no exit event.
     pub(super) fn end_of(&self, pid: Pid) -> Duration {
         // The end must be after the start of the interval. Otherwise a merge of the earlier intervals would remove the
-        // threads, although this interval can have rows of them.
+        // threads, although this interval can have rows of these threads.
         let first = (self.span.start + Duration::from_nanos(1)).min(self.span.end);
         self.exits.get(&pid).map_or(self.span.end, |at| (*at).clamp(first, self.span.end))
     }

@@ -53,7 +53,7 @@ impl ProcessRows {
         }
     }
 
-    /// Returns true if this is the process, and not another one with the same pid.
+    /// Returns true if `process` is the same process, and not another process with the same pid.
     pub(super) const fn is(&self, process: &ProcessInterval) -> bool {
         self.start_ns == process.start_ns
     }

@@ -22,7 +22,7 @@ impl ReferenceBlock {
         self.sample.map_or(Amount::one(Bytes(self.size)), |sample| sample.amount)
     }
 
-    /// Returns the size of the block in the limit of blocks.
+    /// Returns the number of blocks that the block counts as in the limit of blocks.
     pub(super) fn blocks(&self) -> u64 {
         if self.sample.is_some() { 4 } else { 1 }
     }
@@ -39,8 +39,8 @@ pub(super) struct ReferenceProfile {
 #[derive(Default)]
 pub(super) struct ReferenceImage {
     pub(super) live: BTreeMap<AbsAddr, ReferenceBlock>,
-    /// Latest tentative frees: address and block, time of the free, and flags: true if the block was temporary, and if its
-    /// free was unmatched.
+    /// Latest tentative frees: address and block, time of the free, and two flags. The first flag is true if the block was
+    /// temporary, the second one if its free was unmatched.
     pub(super) tentative: BTreeMap<Tid, (AbsAddr, Option<ReferenceBlock>, Tick, bool, bool)>,
     pub(super) alloc: BTreeMap<StackKey, Amount>,
     pub(super) free: BTreeMap<StackKey, Amount>,
@@ -102,7 +102,7 @@ impl ReferenceImage {
         }
     }
 
-    /// Frees a part of the profile's live amount of a stack. Returns the part that the stack does not have.
+    /// Subtracts `free` from the profile's live amount of a stack. Returns the part of `free` beyond this amount.
     pub(super) fn free_profiled(&mut self, key: StackKey, free: SampleSum) -> SampleSum {
         let Some(live) = self.profile.live.get_mut(&key) else { return free };
         let [Amount { bytes, count }, has] = [free.amount, live.amount];
@@ -284,7 +284,7 @@ impl ReferenceImage {
         self.alloc.keys().copied().filter(|&key| is_limited(key))
     }
 
-    /// Returns the size of the stacks in the limit of stacks. A stack with samples counts as two.
+    /// Returns the number of stacks that count in the limit of stacks. A stack with samples counts as two.
     pub(super) fn used_totals(&self) -> usize {
         let has_samples = |key| self.sampled.contains(&key);
         let has_profile = |key| self.profile.alloc.get(&key).is_some_and(|alloc| !alloc.is_empty());

@@ -14,7 +14,7 @@ impl ImageTotals {
         self.spreads_at(index, budget).add(StackSpreads { live: spread, alloc: spread });
     }
 
-    /// Returns the spreads of a stack. The first ones count towards the limit of stacks.
+    /// Returns the spreads of a stack. New spreads count towards the limit of stacks.
     fn spreads_at(&mut self, index: u32, budget: &mut Budget) -> &mut StackSpreads {
         let key = self.key(index);
         match self.spreads.entry(index) {

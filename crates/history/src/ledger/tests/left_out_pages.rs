@@ -47,7 +47,7 @@ fn left_out_image_has_no_pages_until_its_exec() {
 fn image_without_events_can_be_left_out() {
     let story = Story::new().leave_out_pages(IMAGE).touch(PID, A);
     assert!(story.touched_pages().is_empty());
-    // An image that has ended is not the next one.
+    // The command names an image that has ended, so it does not apply to the next image.
     let story = story.exec().leave_out_pages(IMAGE).touch(PID, A);
     assert_eq!(story.touched_pages(), [(PID, 1, 1)]);
 }

@@ -80,7 +80,7 @@ fn samplers_free_sampled_blocks_only() {
 
 #[test]
 fn the_live_blocks_of_forged_samples_are_never_none() {
-    // Without a limit of a sample, 512 times 2^55 bytes and blocks would be 2^64, which is 0.
+    // If a sample had no limit, 512 times 2^55 bytes and blocks would be 2^64, which wraps to 0.
     let forged = Sample::of_weighted(Bytes(1), Bytes(1 << 55), 0);
     let story = Story::with(Settings { blocks: 4096, stacks: 1, ..WIDE });
     let story = (0..512).fold(story, |story, nth| story.sampled(A + (nth << 4), forged, S));

@@ -8,9 +8,9 @@ use crate::account_changes::WaterMarks;
 const SALT: u64 = 7;
 const IMAGE: ImageId = ImageId { pid: PID, ordinal: 0 };
 
-/// Numbers of a block of 64 bytes that is one of eight: the variances are 512² · 7/8 and 8² · 7/8.
+/// Numbers of a block of 64 bytes that was sampled as one of eight: the variances are 512² · 7/8 and 8² · 7/8.
 const ONE: Numbers = Numbers { live: (512, 8), held: (1, 229_376, 56) };
-/// The same of a block that is one of sixteen: the variances are 1024² · 15/16 and 16² · 15/16.
+/// Numbers of a block of 64 bytes that was sampled as one of sixteen: the variances are 1024² · 15/16 and 16² · 15/16.
 const TWICE: Numbers = Numbers { live: (1024, 16), held: (1, 983_040, 240) };
 const NOTHING: Numbers = Numbers { live: (0, 0), held: (0, 0, 0) };
 
@@ -40,8 +40,8 @@ fn numbers(usage: &Quantities, allocated: bool) -> Numbers {
     held
 }
 
-/// Returns the address of the n-th block that stays at the level 1, or of one that is left out there. None of those that stay
-/// is left out at the level 2.
+/// Returns the address of the n-th block that stays at the level 1 or, if `stays` is false, of the n-th block that is left
+/// out there. A block that stays at the level 1 also stays at the level 2.
 fn block(nth: usize, stays: bool) -> u64 {
     let is_wanted = |address: &u64| {
         let left_out = [is_thinned(*address, SALT, 0, 1), is_thinned(*address, SALT, 1, 2)];
@@ -127,7 +127,7 @@ fn a_sample_at_a_higher_level_thins_the_earlier_ones() {
     let of_stack = story.image(0).by_stack[&S.into()];
     assert_eq!((of_stack.alloc(), of_stack.free()), (TWICE.amount(), TWICE.amount()));
     assert_eq!((numbers(&story.total(), false), story.0.losses().total()), (ONE, 0));
-    // Without the salt of the process, the command decides.
+    // If the salt of the process is not known, only the command thins the samples.
     let story = Story::new().sample_at(0, left_out, S).sample_at(1, stays, R);
     assert_eq!(story.total().live().count, 16);
 }
@@ -183,7 +183,7 @@ fn a_reused_address_of_a_block_that_is_left_out_is_no_loss() {
     assert_eq!(story.lost(LossReason::FreeUnseen), 0);
     assert_eq!(numbers(&story.total(), true), ONE);
     assert_eq!(story.image(0).by_stack.keys().collect::<Vec<_>>(), [&StackKey::from(R)]);
-    // At the same level, the free of the block was lost.
+    // The second sample has the same level, so the free of the first block was lost.
     let story = story.thin(1).sample_at(1, A, S);
     assert_eq!(story.lost(LossReason::FreeUnseen), 1);
     assert_eq!((numbers(&story.total(), false), story.total().alloc().count), (ONE, 16));
@@ -283,7 +283,7 @@ fn a_realloc_with_two_reports_restores_the_sample() {
     // Both report the failure, too.
     assert_eq!(called().undo_free(T1, address).image(0), before);
     assert_eq!(called().undo_free(T1, address).undo_free(T1, address).image(0), before);
-    // The next call is of another block with this address, which was dropped.
+    // The next call frees another block with this address. This block was dropped.
     let next = || called().free_tentatively(T1, address);
     assert_eq!((next().total().live(), next().image(0).demotion.frees), (exact, 1));
     let failed = next().undo_free(T1, address);
@@ -294,7 +294,7 @@ fn a_realloc_with_two_reports_restores_the_sample() {
 fn a_resize_in_place_keeps_the_sample() {
     let address = block(0, true);
     let before = demoted_and_patched(address).image(0);
-    // Only the probes of each call report it.
+    // Only the probes of each call report the resize.
     let resized = || demoted_and_patched(address).free_tentatively(T1, address).undo_free(T1, address);
     assert_eq!(resized().image(0), before);
     let freed = resized().end_sample(address);

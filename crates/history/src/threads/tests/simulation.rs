@@ -216,7 +216,7 @@ struct Books {
     baseline_ns: Option<u64>,
     /// Threads with counters of the heap that have not been readable since the baseline.
     without_base: HashSet<ThreadIdentity>,
-    /// Processes with such a thread in the baseline.
+    /// Processes with a thread of `without_base` in the baseline.
     lacking: HashSet<(u32, u64)>,
     has_all_rows: bool,
     /// Running threads of the previous sampling.

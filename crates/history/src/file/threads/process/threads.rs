@@ -59,7 +59,7 @@ impl ProcessThreads {
         self.intervals += 1;
         // A thread that started and ended within the interval is left out: a process with many short threads would fill
         // the recording. After the exit of a process, such threads are recorded, unless the process has a single
-        // thread: its usage is the usage of the process.
+        // thread: the usage of this thread is the usage of the process.
         let has_short_threads = process.has_exited && process.threads.len() > 1;
         for thread in &process.threads {
             if !thread.has_ended() || has_short_threads || self.known.contains_key(&thread.thread) {
@@ -110,8 +110,8 @@ impl ProcessThreads {
         }
     }
 
-    /// Records the end of missing threads. `others`: number of running threads that the interval does not list. As many
-    /// of the missing threads may still run, so the `others` threads that were seen last remain.
+    /// Records the end of missing threads. `others`: number of running threads that the interval does not list. At most
+    /// this number of the missing threads can still run, so the `others` missing threads that were seen last are kept.
     fn end_missing(&mut self, others: u64, interval: &mut Interval) {
         let now = self.intervals;
         let mut missing: Vec<(u64, ThreadNumber, ThreadIdentity)> = self
