@@ -1,5 +1,5 @@
-//! Benchmark of symbolization: time to find the functions of an object in this process, and in a child without privileges that
-//! gets the file itself or a copy. Run it as root: the child gets a copy of each file that does not belong to root.
+//! Benchmark of symbolization: measures the time to find the functions of an object in this process, and in a child without
+//! privileges. The child gets the file itself or a copy. Run it as root: then only files that do not belong to root are copied.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;

@@ -9,11 +9,11 @@ use memtrace_object::elf::Source;
 
 use crate::procfs::locks;
 
-/// Maximum number of bytes that are read. The largest programs have 1 GiB, a part of which is read several times.
+/// Maximum number of bytes that are read. Files of the largest programs have 1 GiB. Parts of them are read several times.
 const MOST: u64 = 8 << 30;
 
-/// File that can be read until a deadline, and until memtrace is to end. A hostile file is sparse, or has tables that lead to the
-/// same bytes again and again.
+/// File whose reads are refused after a deadline, after a maximum number of bytes, and when memtrace is to end. A hostile file
+/// can be sparse, or have tables that lead to the same bytes again and again.
 #[derive(Debug)]
 pub struct BoundedFile {
     file: File,
@@ -34,7 +34,7 @@ impl BoundedFile {
         &self.file
     }
 
-    /// Returns the error of the first read that was refused. After it, nothing that was read of the file is complete.
+    /// Returns the error of the first refused read. After such an error, the data that was read from the file is incomplete.
     pub(crate) fn into_refusal(self) -> Option<io::Error> {
         self.refusal.into_inner()
     }

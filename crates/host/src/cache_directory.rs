@@ -39,8 +39,8 @@ pub(crate) fn prepare(folder: &Path, user: u32) -> Result<PathBuf, CacheError> {
     if metadata.uid() == user && metadata.mode() & 0o077 == 0 { Ok(folder) } else { Err(CacheError::Unsafe(folder)) }
 }
 
-/// Creates `folder` if it does not exist, and returns its canonical path. Other users may be able to read an existing
-/// one.
+/// Creates `folder` if it does not exist, and returns its canonical path. Other users may be able to read a directory
+/// that already exists.
 ///
 /// Only `user` and root may be able to change the directories of the path. So nobody else can place a link or a file
 /// there after the check.

@@ -16,7 +16,7 @@ const LEAST_COPY: u64 = 64 << 20;
 /// Maximum age of a reading that is used again.
 const VALID: Duration = Duration::from_secs(1);
 
-/// Last reading. Copies share it: the mounts of a machine with many containers take milliseconds to read.
+/// Last reading. Later copies use it again, because it takes milliseconds to read the mounts of a machine with many containers.
 static LAST: Mutex<Option<Reading>> = Mutex::new(None);
 
 /// Memory that is left to the cgroup of memtrace.

@@ -89,7 +89,7 @@ fn download(
             Err(Failure::Stopped) => return Err(DebugFileOutcome::Skipped),
             Err(failure) => {
                 server.report(build_id, &failure);
-                // Keep the first failure: it is more useful than the answer of a later server that it has no such file.
+                // Keep the first failure: it is more useful than a later answer "not found".
                 if outcome == DebugFileOutcome::NotFound {
                     outcome = failure.outcome();
                 }

@@ -18,8 +18,8 @@ use crate::target_files::open_object;
 
 /// Time limit of a reading. A profile with 10,000 stacks takes some milliseconds.
 const READING: Duration = Duration::from_secs(1);
-/// Time that the examination of executables may take for the files of one owner, and for the files of all users. The time for
-/// their bytes is added. An executable of 50 MB takes about 0.1 seconds.
+/// Limits for the time to examine executables: one for the files of an owner, and one for the files of all users. Each limit
+/// grows with the size of the files. An executable of 50 MB takes about 0.1 seconds.
 const EXAMINATION: Duration = Duration::from_secs(6);
 
 static EXAMINATIONS: Mutex<Option<ObjectBudget>> = Mutex::new(None);
@@ -77,16 +77,15 @@ impl GoProfile {
         Ok(Self { pid, object: Arc::clone(object), reader: Arc::new(Mutex::new(reader)) })
     }
 
-    /// Reads the profile. Returns `None` if as many collections have finished as in `collections`. If the process has
-    /// called exec since [`Self::open`], the reading can have the profile of the new image: the caller must check that
-    /// the image has not ended.
+    /// Reads the profile. Returns `None` if the number of finished garbage collections is still `collections`. If the
+    /// process has called exec since [`Self::open`], the result can be the profile of the new image. So the caller must
+    /// check that the old image has not ended.
     ///
     /// # Errors
     ///
-    /// [`ProfileError::Memory`] with [`io::ErrorKind::TimedOut`] if the process holds a lock of its memory or the reading
-    /// takes too long, with [`io::ErrorKind::UnexpectedEof`] if the image has ended, and with another kind if permission is
-    /// missing: this needs the same permission as ptrace(2). Other errors: the program keeps no profile, or what it keeps is no
-    /// valid profile.
+    /// [`ProfileError::Memory`] with [`io::ErrorKind::TimedOut`] if the process holds a lock of its memory or the reading takes
+    /// too long, with [`io::ErrorKind::UnexpectedEof`] if the image has ended, and with another kind if permission is missing:
+    /// the read needs the same permission as ptrace(2). Other errors: the program keeps no profile, or its profile is not valid.
     pub fn read(&self, collections: Option<u32>, request: ProfileRequest) -> Result<Option<HeapProfile>, ProfileError> {
         // During the reading, the open file remains the memory of one image.
         let memory = ImageMemory::open(self.pid)?;
@@ -94,7 +93,7 @@ impl GoProfile {
         let read = move |memory: &BoundedMemory| {
             let mut reader = match reader.try_lock() {
                 Ok(reader) => reader,
-                // A reading that has failed leaves the reader as it was.
+                // A reading that panicked has not changed the reader.
                 Err(TryLockError::Poisoned(error)) => error.into_inner(),
                 // A reading that was given up still waits for a lock of the process.
                 Err(TryLockError::WouldBlock) => return Err(ProfileError::Memory(io::ErrorKind::TimedOut.into())),
@@ -151,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns true if all of three bytes of the own executable were read.
+    /// Reads three bytes of the own executable. Returns true if all three reads succeed.
     fn examined(time: Duration) -> Result<bool, ElfError> {
         let file = BoundedFile::new(File::open("/proc/self/exe").unwrap(), Instant::now() + time);
         read(file, |file| Ok((0..3).all(|at| file.read_at(at, &mut [0]).is_ok())))

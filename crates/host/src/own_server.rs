@@ -22,8 +22,8 @@ use crate::procfs;
 /// Maximum number of descriptors of a message.
 pub(crate) const MAX_DESCRIPTORS: usize = 5;
 
-/// Memory that the allocator of a server reserves at once, in KiB (`mi_option_arena_reserve` of mimalloc). By default it
-/// is 1 GiB, which would be a part of the memory of each worker.
+/// Memory that the allocator of a server reserves at once, in KiB (`mi_option_arena_reserve` of mimalloc). The default of 1 GiB
+/// would count as memory of each worker.
 const ARENA: &str = "65536";
 
 /// Time limit for the exit of a server after its socket is closed, if the server is not killed.

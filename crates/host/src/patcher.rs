@@ -148,8 +148,8 @@ impl Patcher {
     ///
     /// # Errors
     ///
-    /// The reason why the process is refused. [`PatchRefusal::Foreign`] if the code of a function is neither the original one nor
-    /// the jump: it is left alone, and the code of the others is restored.
+    /// The reason why the process is refused. [`PatchRefusal::Foreign`] if the code of a function is neither the original code
+    /// nor the jump: this function is left alone, and the code of the other functions is restored.
     pub fn disable(&mut self, (pid, start_time): (Pid, u64), base: u64) -> Result<Stops, PatchRefusal> {
         self.stops(&Request::Disable { pid: pid.0, start_time, base })
     }
@@ -177,7 +177,7 @@ impl Patcher {
         let known = self.server.take().filter(|server| own_server::send(server.socket(), request, &[]).is_ok());
         let server = match known {
             Some(server) => server,
-            // The patcher ends if only its end releases a thread.
+            // There is no patcher, or it has ended, as it does if only its end releases a thread.
             None => {
                 let server = OwnServer::start_uninterrupted(NAME).map_err(failed)?;
                 own_server::send(server.socket(), request, &[]).map_err(failed)?;

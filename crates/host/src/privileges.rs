@@ -41,7 +41,7 @@ pub(crate) fn reduce_bounding_set(kept: CapabilitySet) -> io::Result<()> {
     }
     let all = (0..u64::BITS).map(|number| CapabilitySet::from_bits_retain(1 << number));
     for capability in all.filter(|&capability| !kept.contains(capability)) {
-        // An error: the kernel has no such capability.
+        // This fails if the kernel has no such capability.
         if capability_is_in_bounding_set(capability).unwrap_or(false) {
             remove_capability_from_bounding_set(capability)?;
         }

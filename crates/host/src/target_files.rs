@@ -117,7 +117,7 @@ impl Origin {
         }
     }
 
-    /// Returns the owner to count if `file` does not answer.
+    /// Returns the owner that is charged if `file` does not answer.
     fn owner(self, file: &Facts) -> Owner {
         self.responsible().unwrap_or(Owner::Device(file.device))
     }
@@ -144,9 +144,9 @@ fn with_roots<T>(work: impl FnOnce(&mut HashMap<PathBuf, Origin>) -> T) -> T {
 pub(crate) struct TargetRoot {
     directory: OwnedFd,
     origin: Origin,
-    /// True for the root directory of memtrace. [`Owner::Own`] counts if its files do not answer.
+    /// True for the root directory of memtrace. If its files do not answer, [`Owner::Own`] is charged.
     is_own: bool,
-    /// Process or object to count if a file below the directory is not read.
+    /// Process or object whose count of unread files includes the files below the directory.
     unread: UnreadFile,
 }
 
@@ -158,7 +158,7 @@ impl TargetRoot {
         Ok(Self { directory, origin: Origin::of(path), is_own: !procfs::is_in_procfs(path), unread })
     }
 
-    /// Counts the files that are not read for the process `pid`.
+    /// Lets unread files below the directory count for the process `pid`.
     fn for_process(self, pid: Pid) -> Self {
         Self { unread: UnreadFile::Process(pid), ..self }
     }

@@ -27,12 +27,12 @@ pub(crate) fn add(file: UnreadFile) {
     add_to(&mut counts(), file);
 }
 
-/// Returns the number of files that were not read since the last call.
+/// Returns how many files were not read since the last call, for each process or object.
 pub fn take() -> BTreeMap<UnreadFile, u64> {
     std::mem::take(&mut counts())
 }
 
-/// Returns the count of `file`. Tests run in parallel, so none of them may take the counts.
+/// Returns the count of `file`. Tests use it because they run in parallel: a call of `take` would take the counts of other tests.
 #[cfg(test)]
 pub(crate) fn count_of(file: &UnreadFile) -> u64 {
     counts().get(file).copied().unwrap_or_default()

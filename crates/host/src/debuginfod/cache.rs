@@ -65,7 +65,7 @@ struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // After the rename, both calls fail: the file does not exist, and the directory is not empty.
+        // After the rename, both calls fail, because the temporary file does not exist, and the directory is not empty.
         let _ = fs::remove_file(&self.0);
         let _ = self.0.parent().map(fs::remove_dir);
     }

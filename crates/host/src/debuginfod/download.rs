@@ -62,7 +62,7 @@ pub(super) struct Server {
     agent: Agent,
     timeout: Duration,
     max_size: u64,
-    /// The server did not answer, so no further request is sent.
+    /// True if the server did not answer. It then gets no further requests.
     is_down: bool,
 }
 

@@ -23,7 +23,7 @@ use super::wire_type::{self, MapEntry};
 use crate::target_files::read_memory;
 
 /// Programs of every run with activity, and their tracepoints. `activity_thread_exit` and `activity_exec` are attached before the
-/// programs that forget an exited process, or decide again about a process.
+/// programs that forget an exited process, or decide again whether a process is traced.
 const TRACEPOINTS: [(&str, &str); 4] = [
     ("activity_switch", "sched_switch"),
     ("activity_thread_start", "sched_process_fork"),
@@ -219,7 +219,7 @@ pub(super) fn active_threads(bpf: &Bpf) -> BTreeMap<(Pid, Tid), ActiveThreadStat
     .collect()
 }
 
-/// Returns the function that reads a counter of the map `name`, summed over all CPUs. Without the map, it returns 0.
+/// Returns the function that reads a counter of the map `name`, summed over all CPUs. Without the map, the function returns 0.
 fn counters_of(bpf: &Bpf, name: &str) -> impl Fn(u32) -> u64 {
     let map = bpf.map(name).and_then(|map| PerCpuArray::try_from(map).ok());
     move |index| map.as_ref().map_or(0, |map| total(map, index))

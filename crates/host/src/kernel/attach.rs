@@ -24,13 +24,13 @@ pub use self::probe::{LoadedWordSite, Probe, ResultProbes};
 pub use self::waiting::WAIT_FOR_MEMORY;
 use self::waiting::{ProbeSet, WaitingProbes};
 
-/// Program at the entry of a function that sets a mark.
+/// Program that sets a mark. It runs at the entry of a function.
 const MARK_PROGRAM: &str = "mark_entry";
 
-/// Program at an instruction that changes the current tag.
+/// Program that changes the current tag. It runs at an instruction.
 const TAG_PROGRAM: &str = "tag_entry";
 
-/// Program at the return of a function that changes the current tag.
+/// Program that changes the current tag. It runs when a function returns.
 const TAG_RETURN_PROGRAM: &str = "tag_return";
 
 /// Instruction with a probe that changes the current tag.
@@ -43,7 +43,7 @@ pub struct TagSite {
     pub semaphore: Option<FileOffset>,
     /// Change of the tag.
     pub effect: TagEffect,
-    /// Number of the function whose calls are counted, from 0; `None` if the hits of the probe are no calls of a function.
+    /// Number of the function whose calls are counted, from 0; `None` if a hit of the probe is not a call of a function.
     pub function: Option<u8>,
     /// Kind of the probe.
     pub probe: TagProbe,
@@ -88,8 +88,8 @@ pub struct Probes {
     refused_instructions: BTreeSet<(PathBuf, FileOffset)>,
     /// Probes that the kernel found no memory for.
     waiting: WaitingProbes,
-    /// Removal of the probes of objects that no process maps any more; `None` before the first. There is one, so that one
-    /// thread at a time checks the locks of memory maps, and the end of memtrace waits once.
+    /// Removal of the probes of objects that no process maps any more; `None` before the first. All removals share this value, so
+    /// that only one thread at a time checks the locks of memory maps, and memtrace waits only once at its end.
     removal: Option<Detach>,
 }
 
@@ -106,7 +106,7 @@ impl Probes {
         self.links.is_empty()
     }
 
-    /// Adds the probes of `others`, and waits for its removal in progress, if there is one.
+    /// Adds the probes of `others`, and waits for the removal that is in progress in `others`, if there is one.
     pub fn merge(&mut self, mut others: Self) {
         self.links.append(&mut others.links);
         self.attached.extend(others.attached.drain());
@@ -186,8 +186,8 @@ impl Probes {
         }
     }
 
-    /// Handles the result of attaching the probes of an allocator. A failure for all processes costs the object only: a user
-    /// may have made the file so that the kernel refuses it.
+    /// Handles the result of attaching the probes of an allocator. If an attachment for all processes fails, only this object
+    /// loses its probes: a user may have made the file so that the kernel refuses it.
     pub(super) fn refuse_failed(
         &mut self,
         scope: Scope,
@@ -198,7 +198,7 @@ impl Probes {
             Ok(()) => self.clear_refusal(path, Refusal::Failed),
             Err(error @ KernelError::NotInserted { .. }) if scope == Scope::AllProcesses => {
                 log::warn!("{error}");
-                // With a part of its probes, an allocator would have allocations without frees.
+                // With only a part of the probes, the trace would have allocations without their frees.
                 self.remove_objects(&HashSet::from([path.to_owned()]));
                 self.set_refusal(path, Refusal::Failed);
             }
@@ -207,7 +207,7 @@ impl Probes {
         Ok(())
     }
 
-    /// Attaches the probes that record calls of one function of the object at `path`, but none at its returns.
+    /// Attaches the probes that record calls of one function of the object at `path`, but no probes at its returns.
     pub(super) fn attach_entry(
         &mut self,
         backend: &mut AttachBackend<'_>,
@@ -288,8 +288,8 @@ impl Probes {
         self.attach_all(backend, scope, path, probes.iter().flat_map(counting::points))
     }
 
-    /// Attaches `points`, except the ones that are already attached. If the kernel finds no memory for one of them, all wait for
-    /// a later attempt. They wait too if others of the object wait.
+    /// Attaches `points`, except the ones that are already attached. If the kernel finds no memory for one of them, all `points`
+    /// wait for a later attempt. They also wait if other probes of the object already wait.
     fn attach_all(
         &mut self,
         backend: &mut AttachBackend<'_>,
@@ -321,7 +321,7 @@ impl Probes {
 
     /// Lets all probes of `set` wait for memory. This is no error: the memory cgroup of a single process can be at its limit.
     fn postpone(&mut self, set: ProbeSet) -> Result<(), KernelError> {
-        // With a part of its probes, an allocator would have allocations without frees.
+        // With only a part of the probes, the trace would have allocations without their frees.
         self.remove_set(&set);
         let action = format!("attach probes to {}", shown(&set.object));
         if self.waiting.add(set, Instant::now()) {
@@ -331,8 +331,8 @@ impl Probes {
         Err(KernelError::NotInserted { action, reason })
     }
 
-    /// Attaches the probes of `set`, except the ones that are already attached. If this fails, none of them stays, unless the
-    /// lock of a memory map is held. A removal would wait for the lock.
+    /// Attaches the probes of `set`, except the ones that are already attached. If this fails, removes all probes of `set`. But
+    /// if the lock of a memory map is held, the attached probes stay, because a removal would wait for the lock.
     pub(super) fn attach_set(&mut self, backend: &mut AttachBackend<'_>, set: &ProbeSet) -> Result<(), KernelError> {
         let (scope, path) = (set.scope, set.object.as_path());
         let mut by_program: Vec<(&'static str, Vec<AttachPoint>)> = Vec::new();
@@ -353,7 +353,7 @@ impl Probes {
         result
     }
 
-    /// Attaches `program` to `points`. A later attempt attaches those that are missing after an error.
+    /// Attaches `program` to `points`. After an error, a later attempt attaches the missing points.
     fn attach_program(
         &mut self,
         backend: &mut AttachBackend<'_>,
@@ -366,7 +366,7 @@ impl Probes {
         let mut outcome = backend.attach(program, scope, path, &points, &mut links);
         let mut refused = Vec::new();
         if matches!(outcome, Err(KernelError::RefusedInstruction { .. })) {
-            // The others must not be missing for want of one. The points before it can have links by now.
+            // One refused instruction must not prevent the other probes. Earlier points can already have links.
             let rest = &points[links.len()..];
             (refused, outcome) = attach_each(backend, program, scope, path, rest, &mut links);
         }
@@ -439,8 +439,8 @@ fn entry(probe: &Probe) -> (&'static str, AttachPoint) {
     (program.name, AttachPoint { offset: probe.offset, cookie: cookie.map(|cookie| cookie.0), semaphore: None })
 }
 
-/// Returns the programs and attach points that detect a call. They are at the entry of the function, or at instructions with
-/// the block or the size in a register.
+/// Returns the programs and attach points that detect a call. The points are at the entry of the function, or at instructions
+/// where a register holds the block or the size.
 fn entries(probe: &Probe) -> Vec<(&'static str, AttachPoint)> {
     let (program, at_entry) = entry(probe);
     let Some(ResultProbes { results, sizes, .. }) = &probe.results else { return vec![(program, at_entry)] };

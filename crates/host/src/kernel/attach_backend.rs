@@ -21,10 +21,10 @@ use super::probed_files::ProbedFile;
 use super::sampled;
 use super::uprobe_multi::UprobeMulti;
 
-/// Program at instructions with the returned block in a register.
+/// Program at instructions where a register holds the returned block.
 pub(super) const RESULT_PROGRAM: &str = "alloc_result";
 
-/// Program at instructions with the requested size in a register.
+/// Program at instructions where a register holds the requested size.
 pub(super) const RESULT_SIZE_PROGRAM: &str = "alloc_size_site";
 
 /// Attaches uprobes. If `file` is set, all of them are in this file.

@@ -36,7 +36,7 @@ impl Bpf {
 
     /// Loads the program `name` of type tracepoint, which the kernel does not preempt, and attaches it to `tracepoint`.
     /// `category`: directory of the tracepoint in the events of tracefs, which has its number. Returns false if this
-    /// fails, as without tracefs. A raw program is needed then.
+    /// fails, for example without tracefs. The caller then needs a raw program.
     pub(super) fn attach_unpreempted(&mut self, name: &str, category: &str, tracepoint: &str) -> bool {
         self.try_attach_unpreempted(name, category, tracepoint)
             .inspect_err(|error| log::info!("events can be missed, because their program can be preempted: {error}"))
@@ -49,7 +49,7 @@ impl Bpf {
         program.load().map_err(|error| KernelError::from_load(&action, &error))?;
         let attached = program.attach(category, tracepoint);
         attached.map(drop).map_err(|error| {
-            // A program without an attach point is not needed. The error of the attach is the one to show.
+            // The program is not needed without its attach point. The error of the attachment is more useful than an error here.
             let _ = program.unload();
             KernelError::from_error(&action, &error)
         })

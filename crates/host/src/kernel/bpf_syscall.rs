@@ -56,7 +56,7 @@ pub(super) struct LinkPoints<'a> {
     pub(super) offsets: &'a [u64],
     /// BPF cookies, one per offset.
     pub(super) cookies: &'a [u64],
-    /// File offsets of the reference counters, one per offset; 0 for none.
+    /// File offsets of the reference counters, one per offset; 0 if there is no counter.
     pub(super) semaphores: &'a [u64],
 }
 
@@ -269,7 +269,7 @@ fn multi_link_probes(link: BorrowedFd<'_>, pid: Option<Pid>, count: usize) -> io
     probes.count = offsets.len() as u32;
     // SAFETY: addresses and lengths belong to two vectors that live until the call has returned.
     match unsafe { read_info(link, &mut info) } {
-        // The link has more probes. The kernel has written those for which there is room.
+        // The link has more probes than requested. The kernel has written as many as fit into the buffer.
         Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => {}
         result => result?,
     }

@@ -25,8 +25,8 @@ pub struct BadRecord;
 /// # Errors
 ///
 /// [`BadRecord`] if the record is truncated, of an unknown kind or contradictory.
-// Inlined, so that the fields of an event are written to their final place. A copy in wide words would have to wait for
-// the narrow stores of the fields.
+// Inlined, so that the fields of an event are written to their final place. Otherwise a copy in wide words would have
+// to wait for the narrow stores of the fields.
 #[inline(always)]
 pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
     let header: Header = read(record)?;
@@ -122,7 +122,7 @@ fn read<T: WireType>(record: &[u8]) -> Result<T, BadRecord> {
 }
 
 /// No block is as large as the address space of a process: 57 bits with five levels of page tables. A function that is wrongly
-/// taken for an allocator could report such blocks. They would fill the ledger, because they exceed every minimum size.
+/// taken for an allocator could report such blocks. Such blocks would fill the ledger, because they exceed every minimum size.
 const ADDRESS_SPACE: u64 = 1 << 57;
 
 const fn alloc(record: &AllocRecord, allocator: AllocatorId, tag: TagId) -> Result<EventKind, BadRecord> {
@@ -143,11 +143,11 @@ const fn tagged_alloc(record: AllocRecord, tag: TagId) -> Result<EventKind, BadR
     alloc(&AllocRecord { size: size.bytes(), ..record }, AllocatorId(size.allocator()), tag)
 }
 
-/// Decodes a block that a target has sampled. The target chooses the numbers.
+/// Decodes a block that a target has sampled. The target chooses the numbers, so they are checked.
 fn sampled_alloc(record: &SampledAllocRecord, tag: TagId) -> Result<EventKind, BadRecord> {
     let SampledAllocRecord { header, address, size, stack, drawn, interval, allocator, .. } = *record;
     let (interval, thinning) = (IntervalWord(interval).bytes(), IntervalWord(interval).level());
-    // A block with a weight of the target is not thinned.
+    // A block that the target itself has weighted (`interval` 0) is not thinned.
     if size >= ADDRESS_SPACE || drawn >= ADDRESS_SPACE || thinning > MAX_THINNING || interval == 0 && thinning != 0 {
         return Err(BadRecord);
     }

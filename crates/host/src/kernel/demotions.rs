@@ -11,7 +11,7 @@ use super::wire_type::MapEntry;
 /// Stops recording the blocks of `pid` below `min_size`. Returns true if the process was not demoted before.
 pub(super) fn demote(bpf: &mut Bpf, pid: Pid, min_size: Bytes) -> Result<bool, KernelError> {
     let mut dropped: HashMap<&mut MapData, u32, MapEntry<DroppedBlocks>> = map(bpf, "DROPPED")?;
-    // A process that is demoted further keeps its sum.
+    // A process that is demoted again, to a higher minimum size, keeps its sum.
     let is_new = dropped.get(&pid.0, 0).is_err();
     if is_new {
         dropped.insert(pid.0, MapEntry(DroppedBlocks::default()), 0).map_err(|error| failed(&error))?;

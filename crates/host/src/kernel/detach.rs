@@ -74,7 +74,7 @@ struct Shared {
     on_progress: Mutex<Box<dyn Fn() + Send>>,
     /// Locks that must be free; `None` if the kernel does not show them.
     locks: Option<Arc<MemoryLocks>>,
-    /// Held by the thread that checks the locks. The others wait for it.
+    /// Held by the thread that checks the locks. The other threads wait for it.
     check: Mutex<()>,
     wait: Mutex<LockWait>,
 }
@@ -214,7 +214,7 @@ impl Detach {
         self.threads.retain(|thread| !thread.is_finished());
         let mut queue = self.shared.queue();
         if queue.workers == 0 {
-            // No link is left from before. A reaper that has taken over has no descriptors of the new ones.
+            // All earlier links are removed. A reaper that has taken over has no descriptors of the new links.
             *self.shared.wait() = LockWait::default();
         }
         queue.links.extend(probes);
@@ -242,7 +242,7 @@ impl Detach {
         self.total
     }
 
-    /// Returns the number of removed probes of [`Self::total`].
+    /// Returns how many of the [`Self::total`] probes are removed.
     #[must_use]
     pub fn removed(&self) -> usize {
         self.shared.removed.load(Ordering::Acquire)

@@ -39,7 +39,7 @@ pub enum KernelError {
         /// The failed operation.
         action: String,
     },
-    /// The kernel finds no memory for a probe, mostly because the memory cgroup of a target is at its limit.
+    /// The kernel finds no memory for a probe, usually because the memory cgroup of a target is at its limit.
     #[error("cannot {action}: no memory; the memory cgroup of a process that maps the file can be at its limit")]
     NoMemory {
         /// The failed operation.
@@ -57,7 +57,7 @@ pub enum KernelError {
         /// The failed operation.
         action: String,
     },
-    /// The kernel does not insert probes in this file, perhaps because a user has made the file so.
+    /// The kernel does not insert probes in this file, perhaps because a user has made a file that the kernel refuses.
     #[error("cannot {action}: {reason}")]
     NotInserted {
         /// The failed operation.
@@ -87,12 +87,12 @@ pub enum KernelError {
     },
 }
 
-/// Number of an error that the kernel passes on, and the C library does not know (include/linux/errno.h).
+/// Number of an error that the kernel returns to user space, but that the C library does not define (include/linux/errno.h).
 const ENOTSUPP: i32 = 524;
 
 /// Errors of an attach for an instruction that the kernel refuses to probe. On x86, `arch_uprobe_analyze_insn`
-/// (arch/x86/kernel/uprobes.c) returns ENOTSUPP if it can neither step nor emulate the instruction, and ENOEXEC if it cannot
-/// decode it. On arm64 (arch/arm64/kernel/probes/uprobes.c), it returns EINVAL.
+/// (arch/x86/kernel/uprobes.c) returns ENOTSUPP if the kernel can neither step nor emulate the instruction, and ENOEXEC if it
+/// cannot decode the instruction. On arm64 (arch/arm64/kernel/probes/uprobes.c), the function returns EINVAL.
 const REFUSED_INSTRUCTION: [i32; 2] =
     if cfg!(target_arch = "aarch64") { [ENOTSUPP, libc::EINVAL] } else { [ENOTSUPP, libc::ENOEXEC] };
 

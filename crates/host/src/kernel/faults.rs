@@ -12,7 +12,7 @@ use crate::procfs;
 /// Attaches the programs to the tracepoints of page faults, or to the perf event of page faults if `page_fault_user`
 /// cannot be used. Major faults have a perf event only.
 pub(super) fn attach(bpf: &mut Bpf) -> Result<(), KernelError> {
-    // The program for major faults is attached last: it expects that the other program has recorded the fault before.
+    // The program for major faults is attached last: it expects that the program for all faults has already recorded the fault.
     match bpf.attach_tracepoint("page_fault_user", "page_fault_user") {
         Ok(()) => {
             bpf.attach_tracepoint("page_fault_kernel", "page_fault_kernel")?;
@@ -37,7 +37,7 @@ const WRITES_HUGE_PAGE: &str = "do_huge_pmd_wp_page";
 /// Programs that record huge pages, with their functions.
 const HUGE_PAGE_PROGRAMS: [(&str, &str); 2] = [("huge_page_write", WRITES_HUGE_PAGE), ("huge_page", MAPS_HUGE_PAGE)];
 
-/// Attaches the programs that record huge pages to the functions of the kernel that map them, or none of them.
+/// Attaches the programs that record huge pages to the kernel functions that map them, either all programs or none.
 ///
 /// # Errors
 ///
@@ -46,7 +46,7 @@ const HUGE_PAGE_PROGRAMS: [(&str, &str); 2] = [("huge_page_write", WRITES_HUGE_P
 pub(super) fn attach_huge_pages(bpf: &mut Bpf) -> Result<(), KernelError> {
     let attached = try_attach_huge_pages(bpf);
     if attached.is_err() {
-        // A page that one of them records would count again at its faults.
+        // If one program stayed attached, the pages that it records would be counted again at their faults.
         unload_huge_pages(bpf);
     }
     attached
@@ -117,7 +117,7 @@ mod tests {
         let mut kernel = kernel();
         let bpf = kernel.bpf();
         let types = Btf::parse_file(procfs::kernel_btf(), Endianness::default()).unwrap();
-        // A program cannot be loaded twice, so the attach fails after it has loaded the other programs.
+        // `begin` cannot be loaded twice, so the attachment fails after it has loaded the other programs.
         let begin: &mut FEntry = bpf.program(HUGE_PAGE_BEGIN).unwrap();
         let is_permitted = begin.load(MAPS_HUGE_PAGE, &types).is_ok();
         assert_eq!(loaded(bpf), usize::from(is_permitted));

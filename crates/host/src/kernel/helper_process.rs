@@ -1,9 +1,9 @@
 //! Helper process for system calls that a SIGKILL to memtrace must not interrupt.
 //!
-//! To insert or remove a breakpoint, the kernel looks up its page. It refuses the lookup for a killed thread
-//! (`fatal_signal_pending`, mm/gup.c). The breakpoint then stays in its process forever ("failed to unregister, leaking
-//! uprobe", kernel/events/uprobes.c). Therefore a helper process makes these calls. The helper shares memory and descriptors
-//! with memtrace, but is not killed with it. Probes that the kernel removes when memtrace exits do not have this problem.
+//! To insert or remove a breakpoint, the kernel looks up the page of the breakpoint. It refuses the lookup for a killed thread
+//! (`fatal_signal_pending`, mm/gup.c). The breakpoint then stays in the traced process forever ("failed to unregister, leaking
+//! uprobe", kernel/events/uprobes.c). Therefore a helper process makes these calls. The helper shares memory and descriptors with
+//! memtrace, but is not killed with it. Probes that the kernel removes when memtrace exits do not have this problem.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;

@@ -294,8 +294,8 @@ impl Kernel {
         Some(file_id::of_path(&mut self.bpf, path)?.object)
     }
 
-    /// Attaches the probes `sites` to the object at `path`, except the ones that are already attached. An object that a user
-    /// serves gets no probes ([`Probes::refusals`]). This holds for all functions that attach probes.
+    /// Attaches the probes `sites` to the object at `path`, except the ones that are already attached. An object whose pages a
+    /// user serves gets no probes ([`Probes::refusals`]). This holds for all functions that attach probes.
     ///
     /// # Errors
     ///
@@ -330,7 +330,7 @@ impl Kernel {
         complete
     }
 
-    /// Attaches the probes that record calls of one function of the object at `path`, but none at its returns.
+    /// Attaches the probes that record calls of one function of the object at `path`, but no probes at its returns.
     ///
     /// # Errors
     ///
@@ -416,8 +416,9 @@ impl Kernel {
         self.attach_with(probes, path, |probes, backend| probes.attach_steps(backend, scope, path, sites))
     }
 
-    /// Attaches the probes at `sites` of the object at `path`, where targets report samples. Returns false if all objects, or
-    /// the objects of the file's owner, use too many different sites. This can change at [`Self::forget_sampled`].
+    /// Attaches the probes at `sites` of the object at `path`, where targets report samples. Returns false if too many different
+    /// sites are in use, by all objects or by the objects of the file's owner. A later attempt can succeed after
+    /// [`Self::forget_sampled`].
     ///
     /// # Errors
     ///
@@ -479,8 +480,8 @@ impl Kernel {
         tags::read(&self.bpf)
     }
 
-    /// Prepares the counts of a function that changes tags, and the field with its tag. `index`: number of the function, from
-    /// 0. The probe must not be attached yet.
+    /// Prepares the counts of a function that changes tags, and the position of the field that contains the tag. `index`: number
+    /// of the function, from 0. The probe must not be attached yet.
     ///
     /// # Errors
     ///
@@ -676,8 +677,8 @@ impl Kernel {
         counters
     }
 
-    /// Returns the number of hits of probes that are not at calls of allocators, such as probes of samples. It takes
-    /// far less time than [`Self::counters`].
+    /// Returns the number of hits of probes that are not at calls of allocators, such as probes of samples. This call
+    /// takes far less time than [`Self::counters`].
     #[must_use]
     pub fn other_hits(&self) -> u64 {
         counters::map(&self.bpf).map_or(0, |map| counters::other_hits(&map))

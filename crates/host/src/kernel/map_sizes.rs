@@ -86,7 +86,7 @@ const MAPS: &[SizedMap] = &[
 const OTHERS: u64 = 2 << 20;
 
 /// Maps of runs that count the usage of threads. In other runs, they have the smallest possible size, which is given here. The
-/// kernel allocates rings, and the buckets of hash tables, at their creation: 16 MiB for `SIZES`.
+/// kernel allocates the memory of rings, and of the buckets of hash tables, when it creates a map: 16 MiB for `SIZES`.
 const MAPS_OF_COUNTS: [(&str, u32); 4] =
     [("SIZES", 1), ("PROCESS_USAGE", 1), ("ALLOCATOR_COUNTERS", 1), ("THREAD_EXITS", PAGE)];
 

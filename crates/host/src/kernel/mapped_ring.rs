@@ -55,8 +55,8 @@ impl MappedRing {
         // The kernel permits writes to this page only, which has the position of the reader (`ringbuf_map_mmap_kern`,
         // before Linux 6.1 `ringbuf_map_mmap`).
         let consumer = Mapping::new(descriptor, 0, page, libc::PROT_READ | libc::PROT_WRITE)?;
-        // A page with the position of the writers, and the data. The kernel has the data twice in a row, and permits
-        // mappings that end earlier (`remap_vmalloc_range_partial`).
+        // A page with the position of the writers, and the data. The kernel offers the data twice in a row, and permits
+        // a mapping that ends after the first copy (`remap_vmalloc_range_partial`).
         let producer = Mapping::new(descriptor, page, page + size, libc::PROT_READ)?;
         // SAFETY: the mapping is longer than a page.
         let data = unsafe { producer.first.add(page) };

@@ -56,8 +56,8 @@ impl MemoryLocks {
         Ok(Self { iterator: TaskIterator::load(bpf, PROGRAM)?, last: Mutex::new(None) })
     }
 
-    /// Checks that probes can be inserted and removed now. A lock must be held for [`LIMIT`]. `left`: time that this check and later
-    /// ones may wait, [`ALL_CHECKS`] at first. If it is used up, a shorter time suffices.
+    /// Checks that probes can be inserted and removed now. A lock counts only if it is held for [`LIMIT`]. `left`: time that this
+    /// check and later ones may still wait, [`ALL_CHECKS`] at first. If less time is left, a lock counts after a shorter time.
     ///
     /// # Errors
     ///
@@ -109,8 +109,8 @@ impl MemoryLocks {
     }
 }
 
-/// Returns a thread that is in all samples for the time `left`, from which the waits are subtracted. `last`: thread that was in
-/// all samples of an earlier check.
+/// Takes samples for the time `left`, and returns a thread that is in all of them. Subtracts the waits from `left`. `last`:
+/// thread that was in all samples of an earlier check.
 fn find_thread(
     mut sample: impl FnMut() -> io::Result<Sample>,
     last: Option<MemoryLockRecord>,
@@ -164,8 +164,8 @@ impl Sample {
         }
     }
 
-    /// Keeps the threads that are in `later` too, and have not run since. A sample that is cut proves nothing about the
-    /// threads that it lacks.
+    /// Keeps the threads that are in `later` too, and have not run since. If `later` is cut, a thread that is missing
+    /// there may still hold its lock, so no thread is removed.
     fn keep_common(&mut self, later: &Self) {
         if later.is_cut {
             return;
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn waits_of_several_checks_add_up() {
         let mut left = FIRST_PAUSE + Duration::from_nanos(1);
-        // Another thread in each sample: each lock is short.
+        // Each sample has another thread, because each lock is held for a short time only.
         let mut switches = 0;
         let mut short = || {
             switches += 1;

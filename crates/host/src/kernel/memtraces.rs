@@ -69,7 +69,7 @@ impl MemtraceProcess {
     }
 }
 
-/// Executable of a memtrace. The processes that a user runs with it belong to memtrace.
+/// Executable of a memtrace. The processes with this executable and this user belong to memtrace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MemtraceExecutable {
     /// Path that leads to the file.
@@ -91,7 +91,7 @@ struct Recognized {
     start: u64,
     file: (u64, u64),
     is_own: bool,
-    /// True if it was recognized by its parent.
+    /// True if the process was recognized because its parent was recognized.
     is_child: bool,
     is_of_root: bool,
 }
@@ -120,7 +120,7 @@ impl Memtraces {
         self.is_cut
     }
 
-    /// Returns true if a filter by these memtraces leaves out `process`, which was found later.
+    /// Returns true if a filter that was made from this value leaves out `process`, which was found later.
     #[must_use]
     pub fn leaves_out(&self, process: &MemtraceProcess) -> bool {
         let is_same = |known: &MemtraceProcess| (known.pid, known.start) == (process.pid, process.start);
@@ -137,7 +137,7 @@ impl Memtraces {
         let this = Recognized { is_own: true, ..this };
         let (mut recognized, mut is_cut) = (vec![this], false);
         let begin = Instant::now();
-        // Only a process that can trace is examined: each file system of another user namespace can be slow to answer.
+        // Only a process that can trace is examined, because the file systems of other user namespaces can be slow to answer.
         for process in all.iter().filter(|process| process.pid != own && can_trace(process)) {
             let is_memtrace = |file: (u64, u64)| {
                 if file == this.file {
@@ -158,8 +158,8 @@ impl Memtraces {
 }
 
 impl Recognized {
-    /// Examines a process that can be the main process of a memtrace; `is_memtrace` gets its executable. Returns `None` if it
-    /// is none, or has exited.
+    /// Examines a process that can be the main process of a memtrace; `is_memtrace` gets its executable. Returns `None` if the
+    /// process is not a main process, or has exited.
     fn main(pid: Pid, is_memtrace: impl FnOnce((u64, u64)) -> bool) -> Option<Self> {
         // The start is read first: if a later process gets the pid, it has another start.
         let start = procfs::start_time(pid)?;
@@ -174,7 +174,7 @@ impl Recognized {
         is_same.then_some(Self { pid, user, start, file, is_own: false, is_child: false, is_of_root: user == ROOT })
     }
 
-    /// Examines a child that can be a process of this memtrace. Returns `None` if it is none, or has exited.
+    /// Examines a child that can be a process of this memtrace. Returns `None` if the child is no such process, or has exited.
     fn child(&self, pid: Pid) -> Option<Self> {
         let start = procfs::start_time(pid)?;
         let is_same = executable(pid) == Some(self.file);
@@ -243,10 +243,10 @@ pub(super) fn can_trace(process: &Credentials) -> bool {
 }
 
 /// Returns true if process `pid`, which runs the executable `file` of a memtrace, belongs to memtrace: the process can
-/// trace, or an ancestor that runs `file` too can trace. `needs_parent`: true if the process itself must not be
-/// recognized by its capabilities.
+/// trace, or an ancestor that runs `file` too can trace. `needs_parent`: true if only the capabilities of an ancestor
+/// count. The capabilities of the process itself do not count.
 pub(super) fn is_of_memtrace(pid: Pid, file: (u64, u64), needs_parent: bool) -> bool {
-    // The credentials of a process that has exited are not known.
+    // The process has exited, so its capabilities are unknown. It counts as a process of memtrace unless it needs a parent.
     let Some(process) = procfs::credentials(pid) else { return !needs_parent };
     if !needs_parent && can_trace(&process) {
         return true;
@@ -288,7 +288,7 @@ pub(super) fn programs() -> io::Result<BTreeSet<u32>> {
         let Ok(info) = open_by_id(BPF_PROG_GET_FD_BY_ID, id).and_then(|program| program_info(program.as_fd())) else {
             continue;
         };
-        // Anyone who may load a socket filter can choose its name, and pass it to another process.
+        // Only this type counts: anyone who may load a socket filter can give it any name, and pass it to another process.
         let is_for_tracers = info.type_ == BPF_PROG_TYPE_RAW_TRACEPOINT as u32;
         let name = info.name.iter().map(|letter| letter.to_ne_bytes()[0]).take_while(|byte| *byte != 0);
         if is_for_tracers && name.eq(file_id::MAPPED.bytes()) {

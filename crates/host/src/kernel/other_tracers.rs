@@ -53,9 +53,9 @@ pub struct OtherTracers {
 }
 
 impl OtherTracers {
-    /// Finds the tracers with probes in `functions`: paths of objects, each with the file offsets of its functions. Probes for
-    /// a single process count if `is_target` accepts the process. If a perf event has a probe, the kernel does not show the
-    /// process.
+    /// Finds the tracers with probes in `functions`: paths of objects, each with the file offsets of its functions. Probes for a
+    /// single process count if `is_target` accepts the process. For the probe of a perf event, the kernel does not show the
+    /// process, so the probe counts.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl OtherTracers {
         is_target: impl Fn(Pid) -> bool,
     ) -> io::Result<Self> {
         let functions = Functions::new(functions);
-        // memtrace measures the cost of a hit by probes in itself.
+        // The links of memtrace itself do not count: they are for measurements of the cost of a probe hit.
         let own = HeldObjects::of(Pid(std::process::id()))?.links;
         let (mut found, links) = links(&functions, &own, is_target)?;
         let is_in = |(path, offset): &(PathBuf, u64)| functions.contain(path, &[*offset]);
@@ -79,7 +79,7 @@ impl OtherTracers {
     /// Adds the processes that hold `links`.
     fn add_holders(&mut self, links: &BTreeSet<u32>) -> io::Result<()> {
         let start = Instant::now();
-        // The processes are shown without it, but not as memtraces.
+        // Without the ids of the programs, the processes are shown too, but not as memtraces.
         let programs = programs().unwrap_or_default();
         let own = Pid(std::process::id());
         let mut free = links.clone();
@@ -107,7 +107,7 @@ impl OtherTracers {
 struct Functions<'a>(Vec<(PathBuf, &'a [Range<u64>])>);
 
 impl<'a> Functions<'a> {
-    /// The handle of an open file is a link to its path, as the kernel shows it for a probe too.
+    /// Replaces the handle of an open file by the path of the file, because the kernel shows this path for a probe.
     fn new(functions: impl Iterator<Item = (&'a Path, &'a [Range<u64>])>) -> Self {
         let shown = |path: &Path| procfs::opened_path(path).unwrap_or_else(|| path.to_owned());
         Self(functions.map(|(path, ranges)| (shown(path), ranges)).collect())
@@ -120,7 +120,8 @@ impl<'a> Functions<'a> {
     }
 }
 
-/// Returns the links with probes in `functions`, without those in `own`. The other counts of the result are set.
+/// Returns the links with probes in `functions`, except the links in `own`. The first part of the result has the number
+/// of hidden links, and whether the search was cut.
 fn links(
     functions: &Functions<'_>,
     own: &BTreeSet<u32>,
@@ -149,7 +150,7 @@ fn links(
             }
             Err(error) => log::debug!("BPF link {id}: {error}"),
         }
-        // If its tracer has ended, this removes the probes of the link.
+        // If the tracer has ended in the meantime, this close removes the probes of the link.
         drop(Link::from(link));
     }
     found.is_cut = true;

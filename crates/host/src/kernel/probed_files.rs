@@ -22,7 +22,7 @@ const OVERLAY: u32 = 0x794c_7630;
 /// Reason why an object gets no probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A user serves the file by FUSE. While the kernel waits for its pages, no process of the machine can fork.
+    /// A user serves the file by FUSE. While the kernel waits for a page of the file, no process of the machine can fork.
     Served,
     /// The file system of the pages is unknown: the lookup took too long, or failed.
     Unknown,
@@ -49,7 +49,7 @@ impl Refusal {
 pub(super) struct ProbedFile(LinkedFile);
 
 impl ProbedFile {
-    /// Looks up the file at `path` without reading it, unless a user could withhold its pages.
+    /// Looks up the file at `path` without reading it. Refuses the file if a user could withhold its pages.
     pub(super) fn find(bpf: &mut Bpf, path: &Path) -> Result<Result<Self, Refusal>, KernelError> {
         let file = LinkedFile::at(path).map_err(|error| {
             let reason = error.to_string();

@@ -238,7 +238,7 @@ impl ProcessFilter {
                     (key, if rule.exclude { filter_action::EXCLUDE } else { filter_action::INCLUDE })
                 }
                 Subject::Memtrace(MemtraceExecutable { path, file, user, needs_parent }) => {
-                    // A later process can have the pid in the path.
+                    // The path can contain a pid, which a later process can get. So the opened file must be the expected one.
                     let is_same =
                         |opened: &File| known_facts(opened).is_ok_and(|facts| (facts.device, facts.inode) == *file);
                     let file_id = |opened: &File| file_id::of_open_file(bpf, opened).filter(|_| is_same(opened));
@@ -261,7 +261,7 @@ impl ProcessFilter {
     }
 }
 
-/// Key of a condition about a pid. It is no filter: a decision about the process is stored.
+/// Key of a condition about a pid. It is never written to the filter: a decision about the process is stored instead.
 const NO_KEY: wire::FilterKey = wire::FilterKey { property: 0, value: [0; 2] };
 
 /// Returns the key for a comm. The kernel keeps at most 15 bytes of a name.
@@ -317,7 +317,7 @@ pub(super) fn decide(bpf: &mut Bpf, pid: Pid, traced: bool) -> Result<(), Kernel
 /// Stores the decision not to trace a process of memtrace, and its children, until they call exec.
 fn leave_out(bpf: &mut Bpf, process: &MemtraceProcess) -> Result<(), KernelError> {
     insert_decision(bpf, process.pid, decision::TRACER)?;
-    // An exit or exec before did not remove the decision, and another image or a later process with the pid would be left out.
+    // After an exec or exit before the insertion, the decision would stay, and leave out another image or process.
     if process.runs() { Ok(()) } else { forget(bpf, process.pid) }
 }
 

@@ -11,7 +11,7 @@ use super::decode;
 use super::error::KernelError;
 use super::wire_type::MapEntry;
 
-/// Programs, with the names of the tracepoint in order of preference. The first two programs are required.
+/// Programs, each with the possible names of its tracepoint in order of preference. The first two programs are required.
 const TRACEPOINTS: &[(&str, &[&str])] = &[
     ("direct_reclaim_begin", &["mm_vmscan_direct_reclaim_begin"]),
     ("direct_reclaim_end", &["mm_vmscan_direct_reclaim_end"]),

@@ -11,7 +11,7 @@ use super::decode::decode;
 use super::error::KernelError;
 use super::mapped_ring::MappedRing;
 
-/// False if a thread could not raise its priority.
+/// False after a thread could not raise its priority.
 static HAS_PRIORITY: AtomicBool = AtomicBool::new(true);
 
 /// Reader of one ring.

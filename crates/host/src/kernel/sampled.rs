@@ -36,8 +36,8 @@ const STACK_POINTER: u8 = 7;
 /// Maximum number of entries for the objects of one owner.
 const MAX_OF_OWNER: usize = MAX_SAMPLED_FUNCTIONS / 4;
 
-/// Maximum number of entries for all objects that users can have made. A user can have several owners: each file system has its
-/// own.
+/// Maximum number of entries for all objects that users can have made. One user can count as several owners, one for each file
+/// system.
 const MAX_OF_USERS: usize = MAX_SAMPLED_FUNCTIONS / 4 * 3;
 
 /// Instruction at which a target reports a sample.
@@ -74,11 +74,11 @@ pub enum SampleReport {
         sizes: SampledSizes,
         /// Sampling interval.
         interval: SampledInterval,
-        /// Bytes from the probed instruction to the list of sampled blocks. Calls with another list as their first argument
-        /// report no block. `None` if each call reports one.
+        /// Bytes from the probed instruction to the list of sampled blocks. A call with another list as its first argument
+        /// reports no block. `None` if each call reports a block.
         list: Option<i64>,
     },
-    /// A block that a patched allocator has sampled: words at distances from the stack pointer, at the return to the caller.
+    /// A block that a patched allocator has sampled: its values are on the stack when the function returns.
     PatchedAlloc {
         /// Bytes from the stack pointer to the address of the block.
         block: i64,
@@ -138,8 +138,8 @@ pub enum SampledInterval {
 pub(super) struct SampledFunctions {
     /// Entries in use, by their index.
     used: BTreeMap<u32, Entry>,
-    /// Indices of entries whose objects are closed. The first one is used first: the probes of an object are removed in the
-    /// background, so an entry stays as it is for as long as possible.
+    /// Indices of freed entries. The index that was freed first is reused first, so that each entry stays unchanged for as long
+    /// as possible: the probes that use it are removed in the background.
     free: VecDeque<u32>,
 }
 
@@ -152,8 +152,8 @@ struct Entry {
 
 impl SampledFunctions {
     /// Returns the programs and the attach points for the sites of the object at `path`. Equal sites share an entry of the map.
-    /// `owner`: owner of the object's file. Calls `write` with the index of each new entry. Returns `None` if there are too many
-    /// different sites, of all objects or of this owner. In this case, the sites of the object take no entries.
+    /// `owner`: owner of the object's file. Calls `write` with the index of each new entry. Returns `None` if all objects, or the
+    /// objects of this owner, have too many different sites. In this case, the sites of the object take no entries.
     ///
     /// # Errors
     ///
@@ -204,8 +204,8 @@ impl SampledFunctions {
                 && self.number_with(functions, |other| !other.is_root_of_disk()) <= MAX_OF_USERS
     }
 
-    /// Returns the number of entries that objects of certain owners would use, if one of these objects used entries for
-    /// `functions`.
+    /// Returns the number of entries that the objects of the owners that `is_certain` accepts would use, if one of
+    /// these objects also used entries for `functions`.
     fn number_with(&self, functions: &[SampledFunction], is_certain: impl Fn(ObjectOwner) -> bool) -> usize {
         let is_other = |entry: &&Entry| {
             !functions.contains(&entry.function) && entry.objects.values().any(|&owner| is_certain(owner))
@@ -338,7 +338,7 @@ mod tests {
         offsets.map(site).collect()
     }
 
-    /// Returns the indices of the written entries, and those in the cookies of the probes.
+    /// Returns the indices of the written entries, and the indices in the cookies of the probes.
     fn add(functions: &mut SampledFunctions, path: &str, sites: &[SampledSite]) -> Option<(Vec<u32>, Vec<u64>)> {
         add_of(ObjectOwner::root(), functions, path, sites)
     }

@@ -180,7 +180,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         records_late_tags: (options.records_tags && options.records_late_tags).into(),
         usable_sizes: options.usable_sizes.into(),
         page_sample: options.page_sample.map_or(1, u32::from),
-        // With sampled pages, the pages of a child cannot be derived from the pages of its parent.
+        // With sampled pages, the pages of a child cannot be derived from the pages of its parent, so forks are not recorded.
         records_forks: (options.page_sample.map_or(options.records_mappings, |sample| sample == NonZeroU32::MIN))
             .into(),
         records_mappings: options.records_mappings.into(),

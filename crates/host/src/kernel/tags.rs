@@ -23,8 +23,8 @@ pub(super) fn read(bpf: &Bpf) -> BTreeMap<TagId, TagName> {
     all.map(tag).chain([(id(OTHER_TAGS), TagName::Text(String::from("[other tags]")))]).collect()
 }
 
-/// Prepares the counts of the function with the number `index`, and the field with its tag. The probe must not be attached
-/// yet.
+/// Prepares the counts of the function with the number `index`, and the position of the field that contains the tag. The probe
+/// must not be attached yet.
 ///
 /// # Errors
 ///

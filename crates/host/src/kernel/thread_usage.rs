@@ -130,7 +130,7 @@ impl ThreadUsageReader {
     ) -> std::io::Result<()> {
         self.iterator.for_each(&mut self.buffer, |record: ThreadRecord| {
             let thread = running(&record);
-            // If a thread has exited during the read, the sums of its process will contain its counters.
+            // A thread that has exited during the read is left out: the sums of its process will contain its counters.
             if thread.state != TaskState::Dead && selects((Pid(record.pid), record.process_start_ns)) {
                 visit(thread);
             }
@@ -159,7 +159,7 @@ impl ThreadUsageReader {
     }
 
     /// Calls `visit` for each thread that has exited since the last call, in the order of the exits. Exits that count as
-    /// [`LossReason::ThreadExitsFull`] are left out. A later [`Self::turnover`] has counted all of these exits.
+    /// [`LossReason::ThreadExitsFull`] are left out. A later call of [`Self::turnover`] includes all of these exits.
     ///
     /// [`LossReason::ThreadExitsFull`]: memtrace_model::LossReason::ThreadExitsFull
     pub fn exits(&mut self, mut visit: impl FnMut(ThreadExit)) {
@@ -276,8 +276,8 @@ mod tests {
         let [RunningThread { thread, process_start_ns: start_ns, .. }] = threads[..] else {
             panic!("one thread, not {threads:?}")
         };
-        // The programs leave this state behind if another thread is the last one in the kernel's count, and overtakes
-        // the only thread of the child.
+        // The programs leave this state behind if the only thread of the child is overtaken at its exit by another
+        // thread, the last one in the kernel's count.
         let key = ProcessKey { pid: target.0.into(), start_ns };
         let (ended, comm) = ([0; index::COUNT], [0; COMM]);
         let usage = ProcessUsage { ended, started: 1, exited: 1, flags: PROCESS_EXITED, comm };

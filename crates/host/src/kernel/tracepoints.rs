@@ -46,7 +46,7 @@ const PROCESS: &[Tracepoint] = &[
     Tracepoint {
         name: "sched_process_fork",
         first: "process_fork",
-        // The record of the tracepoint does not have the child's task.
+        // An unpreempted program cannot be used: the record of the tracepoint does not contain the child's task.
         unpreempted: None,
         redundant: ["process_fork_2", "process_fork_3"],
         prefetch: None,
@@ -74,9 +74,9 @@ const CGROUP_REMOVAL: &str = "cgroup_rmdir";
 /// such a read fails, and no page becomes present.
 const FAULTS_IN_KERNEL: &str = "page_fault_kernel";
 
-/// Tracepoints of system calls. A call is missed only if all programs are skipped, and most skipped calls are not
-/// relevant. The missed calls are therefore at most the skipped runs of any one program. If only `first` is attached,
-/// it prefetches too.
+/// Tracepoints of system calls. A call is missed only if all programs are skipped. So the number of missed calls is at
+/// most the number of skipped runs of any one program. Most skipped calls are not relevant. If only `first` is
+/// attached, it prefetches too.
 const SYSCALLS: [Tracepoint; SYSCALL_TRACEPOINTS as usize] = [
     Tracepoint {
         name: "sys_enter",

@@ -1,9 +1,9 @@
 //! Stops the processes of a command at each exec, until the allocators of the new image have probes.
 //!
 //! A thread traces the command, and all processes and threads that the command starts, by ptrace(2). Only the thread
-//! that traces a process can continue it. When the thread ends, even because memtrace is killed, the kernel ends all
-//! tracing and continues what the thread has stopped (`exit_ptrace`, kernel/ptrace.c). No process gets a signal:
-//! `PTRACE_SEIZE` needs none.
+//! that traces a process can continue it. When the thread ends, for example because memtrace is killed, the kernel ends
+//! all tracing, and continues the processes that the thread has stopped (`exit_ptrace`, kernel/ptrace.c). No process
+//! gets a signal: `PTRACE_SEIZE` needs none.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -28,14 +28,14 @@ const POLL: Duration = Duration::from_micros(200);
 /// Interval of the signals that interrupt the thread's wait for stops when the thread has to end.
 const WAKE_EVERY: Duration = Duration::from_millis(1);
 
-/// Time limit for the removal of the ended thread.
+/// Maximum time to wait until the kernel has removed the ended thread.
 const REMOVED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Signal that interrupts a wait for stops. A signal of another process has no effect, as without the handler.
 const WAKE: libc::c_int = libc::SIGURG;
 
-/// Stops that are requested. Without `PTRACE_O_EXITKILL`, the processes outlive memtrace. New processes and threads are
-/// traced too, with the same options.
+/// Events at which a process stops. `PTRACE_O_EXITKILL` is left out, so the processes outlive memtrace. New processes
+/// and threads are traced too, with the same options.
 const OPTIONS: libc::c_int =
     libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK | libc::PTRACE_O_TRACECLONE;
 
@@ -154,7 +154,7 @@ impl ExecHold {
         }
     }
 
-    /// Sends a signal to the thread, or none for 0. Returns false if the thread does not exist.
+    /// Sends a signal to the thread. The signal 0 is not sent. Returns false if the thread does not exist.
     fn signal_thread(&self, signal: libc::c_int) -> bool {
         let [tid, signal] = [self.tid, signal].map(libc::c_long::from);
         let pid = libc::c_long::from(process::id());
@@ -239,7 +239,7 @@ impl<N: Fn()> Tracer<N> {
         }
     }
 
-    /// Continues the processes that have probes, and the processes with a deadline in the past.
+    /// Continues the processes that were resumed, and the processes whose deadline has passed.
     fn continue_due(&self) -> Next {
         let now = Instant::now();
         let mut state = self.shared.lock();
@@ -303,7 +303,7 @@ impl<N: Fn()> Tracer<N> {
     fn remove(&self, tid: libc::pid_t, status: libc::c_int) {
         let mut state = self.shared.lock();
         if tid == self.command {
-            // A later process can have the same pid.
+            // Keep the first status: a later process can have the same pid.
             state.status.get_or_insert(ExitStatus::from_raw(status));
         }
         if let Ok(pid) = u32::try_from(tid).map(Pid) {

@@ -31,8 +31,8 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// [`LaunchError::BadIdentity`] if sudo's variables are not numbers: the command must not keep root privileges
-    /// because of a typing error.
+    /// [`LaunchError::BadIdentity`] if the variables of sudo are not numbers. The command must not keep root privileges
+    /// because of a typing error in them.
     pub fn of_sudo() -> Result<Option<Self>, LaunchError> {
         // SAFETY: geteuid(2) takes nothing and cannot fail.
         let euid = unsafe { libc::geteuid() };

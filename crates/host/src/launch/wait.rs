@@ -16,7 +16,7 @@ pub struct Child {
     pid: Pid,
     pidfd: OwnedFd,
     status: Option<ExitStatus>,
-    /// Present while the process is stopped at each exec. Only its thread may wait for the process.
+    /// Present while the process is stopped at each exec. During this time, only the thread of `hold` may wait for the process.
     hold: Option<ExecHold>,
 }
 

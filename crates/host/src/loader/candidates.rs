@@ -1,9 +1,9 @@
 //! Prediction of the objects and allocators that a command may use, before it runs.
 //!
-//! Probes must be attached before the command's first instruction, when nothing is mapped yet. Therefore all files that
-//! the dynamic loader could choose are examined. Some of them may not be loaded. A probe on a library that the command
-//! never maps costs the command nothing. If its children are traced, other processes that map the library run into the probe,
-//! and the process filter ends it at once. The actual mappings are read after the exec.
+//! Probes must be attached before the command's first instruction, when nothing is mapped yet. Therefore all files that the
+//! dynamic loader could choose are examined. Some of them may not be loaded. A probe on a library that the command never maps
+//! costs the command nothing. If its children are traced, other processes that map the library hit the probe, but the BPF program
+//! returns at once because of the process filter. The actual mappings are read after the exec.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};

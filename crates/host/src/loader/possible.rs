@@ -27,7 +27,7 @@ pub fn possible_allocators(argv: &[OsString], objects: &mut Objects, hooks: &Use
     let mut found = Candidates::default();
     Walk::new(&search).visit_all(queue, |path, opened| {
         let (verdict, allocator) = examine(&opened.file, path, hooks);
-        // Other libraries are only dependencies of the allocators.
+        // A library without an allocator is only a dependency. It is left out.
         let Some(allocator) = allocator else { return };
         let probed = allocator.choose_sites(&opened.file);
         let object = objects.opened(Path::new("/"), path, opened);
@@ -56,7 +56,7 @@ fn list(at: usize, word: &[u8]) -> impl Iterator<Item = &[u8]> {
     let (value, ends): (_, &[u8]) = match value.split_first() {
         Some((b'\'', rest)) => (rest, b"'"),
         Some((b'"', rest)) => (rest, b"\""),
-        // Without a shell, the value can have blanks.
+        // A word that begins with the assignment is not for a shell, so the value can contain blanks.
         _ if at == 0 => (value, b"\n;&|()'\""),
         _ => (value, b" \t\n;&|()'\""),
     };

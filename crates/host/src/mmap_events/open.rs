@@ -35,7 +35,7 @@ struct Attributes {
 const _: () = assert!(size_of::<Attributes>() == 112, "PERF_ATTR_SIZE_VER5");
 
 const PERF_TYPE_SOFTWARE: u32 = 1;
-/// Event that counts nothing. The kernel writes its records all the same.
+/// Event that counts nothing. The kernel still writes the records that the attributes request.
 const PERF_COUNT_SW_DUMMY: u64 = 9;
 const PERF_SAMPLE_TID: u64 = 1 << 1;
 const PERF_SAMPLE_TIME: u64 = 1 << 2;

@@ -53,7 +53,7 @@ pub struct Stops {
     pub retries: u32,
     /// Number of system calls that run again, because the stop would have made them fail with `EINTR`.
     pub rewound: u32,
-    /// Countdowns of the threads that count for the present session, when their code was restored.
+    /// Countdowns of the threads that count for the present session, read when the original code was restored.
     pub countdowns: Vec<u64>,
 }
 
@@ -76,7 +76,7 @@ pub(super) enum Request {
         base: u64,
         /// Header and records of the stub.
         header: Vec<u8>,
-        /// First page of the data, for a stub of an earlier session.
+        /// First page of the data, if the stub is from an earlier session.
         control: Option<Vec<u8>>,
     },
     /// Write the original code. `start_time`: as in [`PatchPlan`].

@@ -26,7 +26,7 @@ pub enum PatchRefusal {
     /// The process has not mapped glibc.
     #[error("it has not mapped glibc")]
     NoLibc,
-    /// The thread header of this version was not examined.
+    /// The thread header of this version of the C library was not examined.
     #[error("its glibc has the unknown version {}", plain(.0))]
     LibcVersion(String),
     /// The process has mapped musl.

@@ -32,8 +32,8 @@ pub fn serve() -> ExitCode {
     if requests(socket.as_fd()).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prepares this process. It keeps the OOM score of memtrace: its end in the middle of its work can make system calls of the
-/// process fail.
+/// Prepares this process. It keeps the OOM score of memtrace: if it is killed in the middle of its work, system calls of the
+/// patched process can fail.
 fn begin_patcher() {
     own_server::isolate();
     // Pages that are in memory stay there, so that no stop waits for a disk.

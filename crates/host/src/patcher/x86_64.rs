@@ -39,7 +39,7 @@ impl Worker {
     /// Returns the answer to a request, and the file of the stub.
     pub(super) fn answer(&self, request: &Request) -> (Answer, Option<File>) {
         let clock = &self.clock;
-        // An error: only the stops have a time limit.
+        // If this fails, only the stops have a time limit.
         let _ = clock.begin_request();
         let result = match request {
             Request::Place(plan) => attach::place(plan).map(|place| match place {

@@ -9,8 +9,8 @@ use memtrace_model::Tid;
 
 use super::schedstat::SchedulerTimes;
 
-/// Clock that advances while a thread neither runs nor waits for a processor. A slow machine does not advance the clock, so the
-/// clock measures how long a file system, or the holder of a lock, lets the thread wait.
+/// Clock that advances while a thread neither runs nor waits for a processor. The time that a thread waits for a processor on a
+/// slow machine does not count. So the clock measures how long a file system, or the holder of a lock, lets the thread wait.
 pub(crate) struct BlockedTime {
     tid: Tid,
     start: Instant,
@@ -30,7 +30,7 @@ impl BlockedTime {
     }
 
     /// Returns the time of the clock. While the thread waits for a processor, the time is too high, because the kernel adds the
-    /// wait to the scheduled time when it ends.
+    /// wait to the scheduled time only when the wait ends.
     pub(crate) fn elapsed(&self) -> Duration {
         // Read the scheduled time last, so that it covers `elapsed`.
         let elapsed = self.start.elapsed();

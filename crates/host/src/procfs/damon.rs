@@ -68,7 +68,7 @@ pub struct Damon {
 struct Region {
     start: u64,
     end: u64,
-    /// Number of samples of the last aggregation interval that found an access.
+    /// Number of samples that found an access, in the last aggregation interval.
     accesses: u64,
     /// Number of aggregation intervals since `accesses` changed.
     age: u64,
@@ -102,7 +102,7 @@ impl Damon {
     }
 
     fn create(processes: &[Pid], aggregation: Duration) -> Result<Self, DamonError> {
-        // Two traces that start at once must not replace each other's monitors. Only root can open this file.
+        // Lock the file: two traces that start at once must not replace each other's monitors. Only root can open it.
         let number = Path::new(KDAMONDS).join("nr_kdamonds");
         let lock = kernel_files::open(&number).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => DamonError::Missing,
@@ -115,7 +115,7 @@ impl Damon {
         let present = kernel_files::read_to_string(&number)?;
         // A write of the number would remove the monitors of another user.
         if present.trim() != "0" {
-            // Another user can have monitors of physical addresses.
+            // The kernel may lack virtual addresses: the monitors of the other user can be for physical addresses.
             return match has_virtual_addresses(&Path::new(KDAMONDS).join("0")) {
                 Ok(false) => Err(DamonError::NoVirtualAddresses),
                 Ok(true) | Err(_) => Err(DamonError::InUse),
@@ -163,7 +163,7 @@ impl Damon {
         let regions = context.join("monitoring_attrs/nr_regions");
         write(&regions, "max", REGIONS.1)?;
         write(&regions, "min", REGIONS.0)?;
-        // A scheme that matches all regions, and only lists them.
+        // Set up a scheme that matches all regions, and only lists them.
         write(&context, "schemes/nr_schemes", 1)?;
         let scheme = context.join("schemes/0");
         write(&scheme, "action", "stat")?;

@@ -51,7 +51,7 @@ pub fn futex_wait(pid: Pid, tid: Tid) -> Option<FutexWaiter> {
     };
     let (holder, usage) = match (call.operation, call.expected) {
         (6 | 13, _) => (word(address).map(|word| word & HOLDER), FutexUse::Unknown),
-        // A mutex of glibc with waiters, as in the BPF program.
+        // The futex is a mutex of glibc with waiters. The BPF program uses the same rule.
         (0 | 9, 2) => (word(AbsAddr(address.0.wrapping_add(8))), FutexUse::Unknown),
         (0 | 9, 0) => (None, FutexUse::Event),
         (0 | 9, 1..=HOLDER) if !call.is_private => (Some(call.expected), FutexUse::MaybeJoin),

@@ -47,8 +47,8 @@ pub fn code_generator(pid: Pid) -> Option<CodeGenerator> {
     Some(CodeGenerator { inner_pid: inner_pid.unwrap_or(pid.0), uid, keeps_frame_pointers: keeps_frame_pointers(pid) })
 }
 
-/// Returns true if Java's options request frame pointers, or the interpreter, which has frame pointers. Java reads
-/// options from its command line and from environment variables such as `JAVA_TOOL_OPTIONS`.
+/// Returns true if Java's options request frame pointers, or request the interpreter, which uses frame pointers. Java
+/// reads options from its command line and from environment variables such as `JAVA_TOOL_OPTIONS`.
 fn keeps_frame_pointers(pid: Pid) -> bool {
     let read = |name| kernel_files::access(&proc_path(pid, name), read_bounded).unwrap_or_default();
     let options = [read("environ"), read("cmdline")].concat();

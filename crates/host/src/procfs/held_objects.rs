@@ -40,8 +40,8 @@ impl HeldObjects {
         let mut held = Self::default();
         for entry in fs::read_dir(&links)?.take(MAX_DESCRIPTORS) {
             let Ok(entry) = entry else { continue };
-            // The text of another descriptor, such as an epoll instance, can be long. A descriptor that was closed
-            // since the listing is skipped.
+            // Only the text of a relevant descriptor is read: the text of another one, such as an epoll instance, can
+            // be long. A descriptor that was closed since the listing is skipped.
             let is_relevant = kernel_files::read_link(entry.path()).is_ok_and(|link| is_relevant(&link));
             if is_relevant && let Ok(text) = kernel_files::read_to_string(fdinfo.join(entry.file_name())) {
                 held.add(&text);

@@ -56,7 +56,7 @@ pub fn object_at(
     if entries.is_empty() {
         return Err(ProcessError::Exited(pid));
     }
-    // The mapping may have been split or have grown since, with the same object at its first address.
+    // The mapping may have been split or have grown in the meantime. The same object is then still at its first address.
     let entry = entries.into_iter().find(|entry| entry.start <= start && start < entry.end && entry.start < end);
     Ok(entry.and_then(|entry| object(pid, &entry, objects)))
 }

@@ -14,8 +14,8 @@ use super::{kernel_files, locks};
 /// Memory of the image that a process ran when [`Self::open`] was called.
 ///
 /// The open file belongs to this memory (`proc_mem_open`, fs/proc/base.c). After an exec or the exit of the process, nothing can
-/// be read, so that a reader never gets the memory of another image. In contrast to process_vm_readv(2), a read gives the
-/// process no copy of a page that it shares since a fork.
+/// be read, so that a reader never gets the memory of another image. In contrast to process_vm_readv(2), a read of a page that
+/// the process shares since a fork does not make the kernel copy the page for the process.
 #[derive(Clone, Debug)]
 pub struct ImageMemory {
     pid: Pid,

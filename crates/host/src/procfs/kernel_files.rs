@@ -36,7 +36,7 @@ pub(crate) fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     access(path.as_ref(), |path| fs::read_link(path))
 }
 
-/// Lets `access` open or read the file at `path`. In the directory of a process, this can wait for locks of the process.
+/// Lets `access` open or read the file at `path`. In the directory of a process, `access` can wait for locks of the process.
 pub(crate) fn access<T: Send + 'static>(
     path: &Path,
     access: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,

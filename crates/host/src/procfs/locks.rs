@@ -71,7 +71,7 @@ pub(crate) fn is_stopped() -> bool {
     SETTINGS.get().is_some_and(|settings| (settings.is_stopped)())
 }
 
-/// Ends the thread that reads for this thread. The next reader starts with the capabilities that this thread has at its start.
+/// Ends the thread that reads for this thread. The next reader gets the capabilities that this thread has when the reader starts.
 pub fn end_reader() {
     READER.set(None);
 }
@@ -202,7 +202,7 @@ fn begin(settings: &'static Settings, work: impl FnOnce() + Send + 'static) -> i
         let _ = own.send(Tid(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()));
         receiver.into_iter().for_each(|work| work());
     };
-    // Without a thread, the process cannot be read in time.
+    // If no thread can be started, the process cannot be read in time.
     let timed_out = |_| io::Error::from(io::ErrorKind::TimedOut);
     thread::Builder::new().name("memtrace-procfs".into()).stack_size(STACK).spawn(run).map_err(timed_out)?;
     let reader = Reader { work: sender, tid: tids.recv().map_err(|_| io::ErrorKind::BrokenPipe)? };

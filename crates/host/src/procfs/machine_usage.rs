@@ -14,7 +14,7 @@ use crate::procfs::kernel_files;
 const SECTOR: u64 = 512;
 
 /// Prefixes of block devices that do not count: memory, floppy disks, and devices that pass their I/O on to other
-/// devices, which count it too.
+/// devices, which would count the I/O again.
 const NO_DISKS: [&str; 6] = ["loop", "ram", "zram", "dm-", "md", "fd"];
 
 /// Rows of `/proc/meminfo` (proc_meminfo(5)), with their values.

@@ -51,8 +51,8 @@ pub(super) fn entries(pid: Pid) -> Result<Vec<MapsEntry>, ProcessError> {
 
 /// Adds the VMA `next` to a list, and removes the part of the list that it overlaps.
 ///
-/// The kernel returns a few dozen VMAs per read, and continues with the first one that ends above the last address
-/// (`m_start`, fs/proc/task_mmu.c). A VMA that has grown in between is listed again, with its old pages.
+/// The kernel returns a few dozen VMAs per read, and continues with the first one that ends above the last address (`m_start`,
+/// fs/proc/task_mmu.c). If a VMA has grown between two reads, the kernel lists it again, with its old pages.
 pub(super) fn push_in_order<T>(list: &mut Vec<T>, mut next: T, entry_of: impl Fn(&mut T) -> &mut MapsEntry) {
     let start = entry_of(&mut next).start;
     while list.pop_if(|last| entry_of(last).start >= start).is_some() {}

@@ -47,8 +47,8 @@ impl MemoryReader {
     /// Reads two words at each of `places`; `None` for unreadable places.
     ///
     /// process_vm_readv(2) takes many places at once, but it gives the process a copy of each page that it shares with a parent
-    /// or child since a fork (`gup_must_unshare`, mm/internal.h): the machine would need more memory than before. So it reads
-    /// only pages that one process has mapped, and `/proc/PID/mem` the others.
+    /// or child since a fork (`gup_must_unshare`, mm/internal.h): the machine would need more memory than before. So
+    /// process_vm_readv(2) reads only pages that a single process has mapped. The other pages are read through `/proc/PID/mem`.
     pub fn pairs(&self, places: &[AbsAddr]) -> Vec<Option<[u64; 2]>> {
         let (pid, places) = (self.memory.pid(), places.to_vec());
         let count = places.len();

@@ -105,8 +105,8 @@ impl MemoryGroups {
         Some(GroupReading { reached, refaults, ..reading })
     }
 
-    /// Returns the id and the counters of a cgroup; `None` if it does not exist. Counters in `memory.stat` are left out,
-    /// because the kernel takes long to compute them. Attempts to exceed a limit are left out, too.
+    /// Returns the id and the counters of a cgroup; `None` if it does not exist. Counters in `memory.stat` are left out, because
+    /// the kernel takes long to compute them. The attempts to exceed a limit are left out, too.
     #[must_use]
     pub fn usage(&self, path: &Path) -> Option<(CgroupId, GroupReading)> {
         let directory = self.mount.directory(path)?;

@@ -203,9 +203,9 @@ impl Files {
     pub(super) fn reached(&self, directory: &Path) -> Option<u64> {
         let (file, names) = self.reached;
         let limit = |file: &str| limit(&directory.join(file));
-        // The kernel charges memory with its swap first (`try_charge_memcg`, mm/memcontrol.c), and newer kernels do not count
-        // the failures of this charge (`track_failcnt`, include/linux/page_counter.h). Docker sets both limits to the same
-        // number.
+        // The kernel charges memory with its swap first (`try_charge_memcg`, mm/memcontrol.c), and newer kernels do not count the
+        // failures of this charge (`track_failcnt`, include/linux/page_counter.h). So if the limit with swap is not higher, the
+        // attempts are not counted. Docker sets both limits to the same number.
         let with_swap = self.limit_with_swap.and_then(limit);
         if with_swap.is_some_and(|with_swap| limit(self.limit).is_none_or(|limit| with_swap <= limit)) {
             return None;

@@ -26,7 +26,8 @@ impl Tmpfs {
         Self(Mount::all(mounts).filter_map(device).collect())
     }
 
-    /// Returns the kind of a mapping that was read from `maps`. Only the name shows device memory and hugetlb pages.
+    /// Returns the kind of a mapping that was read from `maps`. In `maps`, only the name of a mapping shows device
+    /// memory and hugetlb pages.
     pub fn kind_of(&self, entry: &MapsEntry) -> MappingKind {
         MappingKind::of(&self.traits(entry))
     }

@@ -86,9 +86,10 @@ impl Objects {
     ///
     /// - if the limit is near, the least recently used files, beginning with files that are not in `named`;
     /// - if there is no room for another root directory, the files in root directories without a used file;
-    /// - if `with_deleted` is true or many files were opened, deleted files. A share of the ones in `named` stays open.
+    /// - if `with_deleted` is true or many files were opened, deleted files. A limited number of deleted files in
+    ///   `named` stays open.
     ///
-    /// Returns the handles of the closed files. They can belong to other files afterwards.
+    /// Returns the handles of the closed files. These handles can belong to other files afterwards.
     pub fn close_unused<'a>(
         &mut self,
         with_deleted: bool,
@@ -156,8 +157,8 @@ impl Objects {
     /// Returns the object of an mmap event. `build_id`, or `device_inode` with a device encoded like `st_dev`,
     /// identifies its file. `addresses` are the start and the end of the mapping.
     ///
-    /// Without an identity, the object has no handle, because a wrong file would give wrong symbols. It has no handle
-    /// either if the process has exited, `path` leads to another file by now, and the file is not open.
+    /// Without an identity, the object has no handle, because a wrong file would give wrong symbols. The object has no handle
+    /// either if the process has exited, `path` now leads to another file, and the store does not have the file open.
     pub fn resolve(
         &mut self,
         pid: Pid,

@@ -25,7 +25,7 @@ use super::resident::{HUGE, resident};
 pub enum PageTracker {
     /// By the idle flags of the pages. Any process that touches a page clears its flag.
     Idle { bitmap: IdleBitmap, flags: PageFlags },
-    /// By the soft-dirty bits of the page tables, which only writes set.
+    /// By the soft-dirty bits of the page tables. Only writes set these bits.
     Written,
 }
 

@@ -37,7 +37,7 @@ impl Users {
 }
 
 fn read(file: io::Result<File>) -> HashMap<u32, String> {
-    // The file of a container can have any content, so a large one is ignored.
+    // The file of a container can have any content, so a large file is ignored.
     const MAX_SIZE: u64 = 1 << 20;
     let mut text = Vec::new();
     match file.and_then(|file| file.take(MAX_SIZE + 1).read_to_end(&mut text)) {

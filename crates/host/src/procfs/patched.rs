@@ -27,8 +27,8 @@ const MAX_STUBS: usize = 16;
 /// Size of the part of the control page that is read, in bytes.
 const CONTROL: usize = 0x78;
 
-/// Number of attempts to lock the file of a stub, and the time between two of them. Another process that only looks for a lock has
-/// one for some microseconds.
+/// Number of attempts to lock the file of a stub, and the time between two of them. A process that only checks for a lock takes
+/// the lock itself for some microseconds.
 const LOCK_ATTEMPTS: u32 = 4;
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
@@ -60,11 +60,11 @@ impl PatchedStub {
     }
 
     /// Returns true if another open file description holds a lock on the file of this stub: the memtrace that samples
-    /// the process has such a lock. The link to the file needs a capability: without it, the result is false.
+    /// the process has such a lock. Opening the file by its link needs a capability: without it, the result is false.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn is_locked(self, pid: Pid) -> bool {
         let Ok(file) = open_mapped_stub(pid, self.base.0) else { return false };
-        // A child that this process has just forked could keep a lock that ends with its file.
+        // Unlock the file by a call: a child that this process has just forked could keep it open, and thus locked.
         match flock(&file, FlockOperation::NonBlockingLockShared) {
             Ok(()) => flock(&file, FlockOperation::Unlock).is_err(),
             Err(error) => error == Errno::WOULDBLOCK,
@@ -323,7 +323,7 @@ pub struct ControlValues {
     pub checks: u64,
     /// Number of calls with a size of 2^47 bytes or more.
     pub large: u64,
-    /// Pid and start time of the memtrace that takes the samples; zeros for none.
+    /// Pid and start time of the memtrace that takes the samples; zeros if there is none.
     pub owner: (u64, u64),
 }
 

@@ -26,7 +26,7 @@ pub fn has_ended(pid: Pid) -> bool {
     }
 }
 
-/// Returns true if the process has exited, even if its parent has not waited for it.
+/// Returns true if the process has exited. The parent need not have waited for it.
 pub(super) fn has_exited(pidfd: BorrowedFd<'_>) -> bool {
     exits_within(pidfd, Duration::ZERO)
 }

@@ -9,7 +9,7 @@ use super::process::start_time;
 /// Returns true if a process has threads that run or exit. `start_ns`: start of the process since boot, in nanoseconds.
 pub(crate) fn has_threads(pid: Pid, start_ns: u64) -> bool {
     // The start is read last: if it is the same, the pid belonged to the process at the first read too. In a time
-    // namespace, `/proc` shows other starts, and the process is taken for ended.
+    // namespace, `/proc` shows other starts, so the function returns false.
     !has_ended(pid) && start_time(pid).is_some_and(|start| start_in_ticks(start_ns) == Some(start))
 }
 

@@ -108,8 +108,8 @@ pub fn resident(pid: Pid) -> Result<Vec<ResidentRange>, ProcessError> {
     Ok(ranges)
 }
 
-/// Returns the first page of a range that is resident and no zero page; `None` if there is none. Kernels without `PAGEMAP_SCAN`
-/// cannot find this page, so the result is the start of the range.
+/// Returns the first page of a range that is resident and is not a zero page; `None` if there is no such page. Kernels without
+/// `PAGEMAP_SCAN` cannot find this page, so the result is the start of the range.
 pub(super) fn first_resident(map: &PageMap, start: AbsAddr, end: AbsAddr) -> io::Result<Option<AbsAddr>> {
     if start >= end {
         return Ok(None);
@@ -131,8 +131,8 @@ pub(super) fn first_resident(map: &PageMap, start: AbsAddr, end: AbsAddr) -> io:
     }
 }
 
-/// Returns true if only pages of the page cache count in the RSS of a mapping. Some special mappings, such as vdso and
-/// vvar, consist of such pages, others of pages that count in no RSS. This differs between kernels.
+/// Returns true if only pages of the page cache count in the RSS of a mapping. Special mappings, such as vdso and vvar,
+/// consist of pages that count in this way or in no RSS, depending on the kernel.
 fn counts_like_files(kind: MappingKind) -> bool {
     kind == MappingKind::Special
 }

@@ -35,7 +35,7 @@ impl ProcessorWait {
         File::open("/proc/thread-self/schedstat").ok().map(Self)
     }
 
-    /// Returns the time since the start of the thread.
+    /// Returns the time that the thread has waited for a processor since its start.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         let mut text = [0; 96];

@@ -76,7 +76,7 @@ fn has_executable(pid: Pid) -> bool {
         Ok(_) => true,
         // Kernel threads hold no locks for long.
         Err(error) if error.kind() == io::ErrorKind::TimedOut => true,
-        // The kernel checks the permission before the existence (`proc_pid_readlink`, fs/proc/base.c).
+        // A kernel thread can give this error too: the permission is checked first (`proc_pid_readlink`, fs/proc/base.c).
         Err(error) => error.kind() == io::ErrorKind::PermissionDenied && !is_kernel_thread(pid),
     }
 }

@@ -100,7 +100,7 @@ impl Sizes {
     pub fn held(self, kind: MappingKind) -> MemorySizes {
         let returnable = match kind {
             MappingKind::File => self.clean_file(),
-            // The kernel swaps shared memory, and does not reclaim the other kinds.
+            // The kernel can only swap out shared memory, and does not reclaim the other two kinds.
             MappingKind::Shmem | MappingKind::Hugetlb | MappingKind::Special => Bytes(0),
             MappingKind::Heap | MappingKind::Anonymous | MappingKind::Stack => self.lazy_free.min(self.resident),
         };

@@ -27,8 +27,8 @@ fn parse_cpu_list(list: &str) -> Option<Vec<u32>> {
     Some(cpus)
 }
 
-/// Returns the pid that a new thread or process has got last. Pids are assigned in ascending order, and after the largest one
-/// from the lowest free one on (`alloc_pid`, kernel/pid.c).
+/// Returns the last pid that the kernel has assigned to a new thread or process. The kernel assigns pids in ascending order.
+/// After the largest pid, it continues with the lowest free one (`alloc_pid`, kernel/pid.c).
 pub fn last_pid() -> Option<Pid> {
     parse_last_pid(&read("/proc/loadavg")?)
 }

@@ -24,7 +24,7 @@ const PF_IO_WORKER: u64 = 0x10;
 pub(crate) struct TaskStatus {
     /// Letter of the state: `Z` and `X` for a thread that has exited.
     pub(crate) state: u8,
-    /// Thread that traces it by ptrace(2); 0 for none.
+    /// Thread that traces this thread by ptrace(2); 0 if there is none.
     pub(crate) tracer: u32,
     /// Real, effective, saved and file system uid.
     pub(crate) users: [u32; 4],
@@ -39,9 +39,9 @@ pub(crate) struct TaskStatus {
     pub(crate) caught: u64,
     /// Mode of seccomp: 0, 1 for strict, or 2 for filters.
     pub(crate) seccomp: u32,
-    /// True if the processor compares return addresses with those on a shadow stack.
+    /// True if the processor compares return addresses with a shadow stack.
     pub(crate) has_shadow_stack: bool,
-    /// True if the process crashes, and a thread of it writes a core dump.
+    /// True if the process has crashed, and one of its threads writes a core dump.
     pub(crate) dumps_core: bool,
     /// Number of times that the thread has given up its processor to wait.
     pub(crate) waits: u64,
@@ -53,7 +53,7 @@ impl TaskStatus {
         matches!(self.state, b'Z' | b'X')
     }
 
-    /// Returns true if the thread has slept uninterruptibly since `earlier`.
+    /// Returns true if the thread has slept uninterruptibly ever since `earlier`.
     pub(crate) const fn has_slept_since(&self, earlier: &Self) -> bool {
         self.state == b'D' && earlier.state == b'D' && self.waits == earlier.waits
     }
@@ -108,7 +108,7 @@ fn has_flag(stat: &[u8], flag: u64) -> bool {
     flags.is_some_and(|flags| flags & flag != 0)
 }
 
-/// Lists the processes that a thread has started. Returns none if the kernel has no such list (CONFIG_PROC_CHILDREN).
+/// Lists the processes that a thread has started. Returns no processes if the kernel has no such list (CONFIG_PROC_CHILDREN).
 pub(crate) fn children(pid: Pid, tid: u32) -> Vec<Pid> {
     let text = kernel_files::read_to_string(proc_path(pid, &format!("task/{tid}/children"))).unwrap_or_default();
     text.split_ascii_whitespace().filter_map(|child| child.parse().ok()).map(Pid).collect()

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
-/// Input of the process that cancels the script.
+/// Line that makes the process end without running the script.
 const KEEP: &str = "keep";
 
 /// Process that runs a shell script when this value is dropped, or when memtrace ends for any reason.

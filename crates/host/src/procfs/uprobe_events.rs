@@ -12,7 +12,7 @@ const FILES: [&str; 2] = ["/sys/kernel/tracing/uprobe_events", "/sys/kernel/debu
 /// Maximum number of bytes of definitions that are read.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Returns the path of the file and the file offset of each uprobe that tracefs defines. Returns none without tracefs.
+/// Returns the path of the file and the file offset of each uprobe that tracefs defines. Returns no uprobes without tracefs.
 pub(crate) fn uprobe_events() -> Vec<(PathBuf, u64)> {
     let read = |path: &&str| {
         let mut text = Vec::new();

@@ -28,8 +28,8 @@ fn parse(text: &str) -> VmCounters {
         let Some((name, number)) = line.split_once(' ') else { continue };
         let counter = match name {
             "pgscan_anon" | "pgscan_file" => &mut counters.scanned,
-            // Reclaim at the limit of a cgroup does not count there (`do_try_to_free_pages`, mm/vmscan.c), but in
-            // `pgscan_direct` on newer kernels.
+            // These counters leave out reclaim at the limit of a cgroup (`do_try_to_free_pages`, mm/vmscan.c). On newer
+            // kernels, `pgscan_direct` includes it.
             name if name == "pgscan_kswapd" || name.starts_with("allocstall_") => &mut counters.machine_reclaim,
             "pgsteal_anon" | "pgsteal_file" => &mut counters.reclaimed,
             "workingset_refault_anon" | "workingset_refault_file" => &mut counters.refaults,

@@ -18,7 +18,8 @@ use crate::copy_limit::{add_copy, max_copy};
 use crate::object_budget::{ObjectBudget, ObjectOwner, stored_bytes};
 use crate::own_server::{self, OwnServer, encode};
 
-/// Time for the objects of one owner, and for the objects of all users. The time for their bytes is added.
+/// Limits for the time of the objects: one for the objects of an owner, and one for the objects of all users. Each
+/// limit grows with the size of the objects.
 const TIME: Duration = Duration::from_secs(6);
 /// Divisor of the time that an object costs if its names are found. The objects of a usual report must not use up the budget on
 /// a slow machine: an emulated machine takes ten seconds for them.
@@ -193,7 +194,7 @@ impl State {
         let bytes = read_answer(answer, end, max_answer(addresses.len()));
         let outcome =
             bytes.and_then(|bytes| Ok((bytes, outcome(self.server()?, Limit { at: end.at + GRACE, ..end })?)));
-        // After an error, start a new server for the next call: this one hangs or has ended.
+        // After an error, start a new server for the next call: the present server hangs or has ended.
         let (bytes, outcome) = outcome.inspect_err(|_| self.server = None)?;
         match outcome {
             Outcome::Answered => Ok(decode_answer(&bytes, addresses.len())?),
@@ -203,7 +204,7 @@ impl State {
         }
     }
 
-    /// Calls the server. If it has ended since the last call, it is started again: this object is not the reason.
+    /// Calls the server. A server that has ended since the last call is started again: this call is not the reason.
     fn call(&mut self, call: Call, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         if let Some(server) = &self.server
             && own_server::send(server.socket(), &call, descriptors).is_ok()

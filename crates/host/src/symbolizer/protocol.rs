@@ -47,7 +47,7 @@ impl Call {
 pub(super) enum Outcome {
     /// The answer is complete.
     Answered,
-    /// The worker was killed at its deadline, or used its processor time.
+    /// The worker was killed at its deadline, or has used up its processor time.
     Timeout,
     /// The worker had too little memory.
     Memory,

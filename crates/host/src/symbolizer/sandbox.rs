@@ -228,7 +228,7 @@ mod tests {
         (text, status)
     }
 
-    /// Makes a system call that is refused, or only opens a file. Returns the number of its error; 0 for none.
+    /// Makes a system call that is refused, or only opens a file. Returns the number of its error; 0 if the call succeeds.
     fn error_of(call: libc::c_long, arguments: [usize; 3]) -> i32 {
         let [first, second, third] = arguments;
         // SAFETY: pointers among the arguments point to constant strings.

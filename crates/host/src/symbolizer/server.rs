@@ -80,8 +80,8 @@ fn outcome(status: WaitStatus) -> Outcome {
         (Some(0), _) => Outcome::Answered,
         // The limit of processor time.
         (_, Some(libc::SIGXCPU)) => Outcome::Timeout,
-        // Rust aborts when an allocation fails. The worker has no other abort: it resets the handlers of SIGSEGV and SIGBUS, so
-        // a stack overflow or a truncated file ends it by one of these signals.
+        // Rust aborts when an allocation fails. Nothing else aborts the worker: it resets the handlers of SIGSEGV and SIGBUS, so
+        // after a stack overflow or a truncated file, one of these signals ends it.
         (_, Some(libc::SIGABRT)) => Outcome::Memory,
         _ => Outcome::Crashed,
     }

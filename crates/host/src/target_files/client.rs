@@ -41,7 +41,7 @@ const STOP_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of files of one owner without an answer. At this limit and the following ones, no worker looks up further
 /// files.
 const MOST_OF_OWNER: u32 = 4;
-/// Maximum number of files of one user without an answer, in all mount namespaces: a user can have many of them.
+/// Maximum number of files of one user without an answer, in all mount namespaces: a user can have many namespaces.
 const MOST_OF_USER: u32 = 8;
 /// Maximum number of files of all owners without an answer.
 const MOST_OF_ALL: u32 = 32;
@@ -100,8 +100,8 @@ fn number(owner: &Owner) -> u64 {
 }
 
 /// From now on, a server looks up the files that may never answer. The executable of this process must call [`super::serve`] if
-/// its first argument is [`NAME`]. As soon as `is_stopped` returns true, nothing waits for a file. Reads of files in
-/// `/proc/PID` get a deadline, too. Threads with at most the capabilities `capabilities` make these reads.
+/// its first argument is [`NAME`]. As soon as `is_stopped` returns true, nothing waits for a file. Reads of files in `/proc/PID`
+/// get a deadline, too. The threads that make these reads have at most the capabilities `capabilities`.
 pub fn enable(is_stopped: fn() -> bool, capabilities: CapabilitySet) {
     lock().is_stopped = Some(is_stopped);
     locks::enable(is_stopped, capabilities);
@@ -127,7 +127,7 @@ pub(super) fn ask(call: Call, descriptors: &[BorrowedFd<'_>], cause: &WaitCause)
     let copied = answer.found.map_or(0, |(facts, _)| if answer.error.is_none() { facts.size } else { 0 });
     lock().timeouts().add_slow(&cause.owner, blocked, copied);
     if let Some(copy) = opened.get(1) {
-        // The file system can report any size of the file itself.
+        // Add the size of the copy: the file system can report any size for the file itself.
         add_copy(Facts::read(copy, AtFlags::empty()).map_or(MAX_COPY, |facts| facts.size));
     }
     Ok((answer, opened))

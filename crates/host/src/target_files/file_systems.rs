@@ -19,7 +19,7 @@ pub(super) enum Kind {
     Served,
 }
 
-/// Stands for an unknown type: no file system has this one.
+/// Stands for an unknown type: no file system has this number.
 pub(super) const UNKNOWN: i64 = 0;
 
 /// File systems with content that the kernel generates (include/uapi/linux/magic.h).
@@ -104,7 +104,7 @@ impl Kind {
         let has_disk = facts.major != 0 && !SERVED_DEVICES.contains(&facts.major);
         let known = with_known(|known| known.get(&key(facts)).copied());
         match known {
-            // The device number can have belonged to another file system before.
+            // The kind is looked up again: the device number can have belonged to another file system before.
             Some(Self::Local | Self::Overlay | Self::Generated) if by_user => None,
             Some(known) => Some(known),
             None => has_disk.then_some(Self::Local),

@@ -40,8 +40,8 @@ pub(super) fn read(pid: Pid, address: AbsAddr, length: usize, owner: impl FnOnce
             return None;
         }
         Some((Ok(answer), reader)) if answer.as_ref().is_none_or(|bytes| !bytes.is_empty()) => (answer, reader),
-        // The worker has ended, or has the memory of an earlier image: the process has called exec, or another process has its
-        // pid.
+        // The worker has ended. Or it reads the memory of an earlier image, because the process has called exec, or another
+        // process now has the pid.
         Some(_) | None => {
             let reader = Reader::start(pid, owner()).ok()?;
             (reader.ask(range).ok()?, reader)

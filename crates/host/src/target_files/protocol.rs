@@ -25,7 +25,7 @@ pub(super) struct Call {
     pub(super) wants: Wants,
     /// True if a process without privileges may have mounted the file system.
     pub(super) by_user: bool,
-    /// Number of the owner that counts if the file does not answer.
+    /// Number of the owner that is charged if the file does not answer.
     pub(super) owner: u64,
     /// Number of the same owner without its mount namespace.
     pub(super) user: u64,
@@ -44,7 +44,7 @@ impl Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Links {
     Follow,
-    /// A link at the end of the path is not followed. It is found itself, and is not a regular file.
+    /// A link at the end of the path is not followed. The lookup finds the link itself, which is not a regular file.
     KeepLast,
     /// Links are an error. The path of a mapping had no links when the file was mapped.
     Refuse,
@@ -76,8 +76,8 @@ pub(super) struct MemoryRange {
     pub(super) length: u32,
 }
 
-/// Bytes from the address on. There are fewer bytes if a page is not readable, and 0 bytes if the process has another memory by
-/// now. `None` if the first page is not readable.
+/// Bytes from the address on. There are fewer bytes if a page is not readable, and 0 bytes if the process now has another memory.
+/// `None` if the first page is not readable.
 pub(super) type MemoryBytes = Option<Vec<u8>>;
 
 /// Facts about a file.

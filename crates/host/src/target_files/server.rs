@@ -43,7 +43,7 @@ pub fn serve() -> ExitCode {
     own_server::begin();
     // The name would otherwise be the name of the link to the executable in procfs.
     let _ = set_name(c"memtrace");
-    // The files of other users, and nothing else.
+    // Capabilities for the files of other users, and no others.
     let kept = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
     let limited = privileges::keep_capabilities(kept).and_then(|()| privileges::refuse_new_privileges());
     let served = limited.and_then(|()| privileges::forbid_dumps()).and_then(|()| calls(io::stdin().as_fd()));

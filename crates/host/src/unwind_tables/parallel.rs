@@ -72,8 +72,8 @@ fn build(object: &Object, cache: Option<&TableCache>) -> Result<Table, Error> {
     }
 }
 
-/// Returns the rank of an object among the ones with the same number of users; lower ranks come first. The C library
-/// is in every stack of an allocation, and the dynamic linker is in the first ones.
+/// Returns the rank of an object among the ones with the same number of users; lower ranks come first. The C library is
+/// in every stack of an allocation, and the dynamic linker is in the first stacks.
 fn rank(path: &Path) -> u8 {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match name.split(['.', '-']).next() {

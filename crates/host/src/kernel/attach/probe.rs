@@ -27,7 +27,7 @@ pub struct Probe {
     pub results: Option<ResultProbes>,
 }
 
-/// Instructions of a function with the block or its size in a register.
+/// Instructions of a function at which a register holds the block or its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResultProbes {
     /// File offsets of the instructions with the block in a register.
@@ -38,13 +38,13 @@ pub struct ResultProbes {
     pub slow: Vec<FileOffset>,
 }
 
-/// Instruction with the word in front of a block in a register. The word is the size of the block, with flags.
+/// Instruction at which a register holds the word in front of a block: the size of the block, with flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadedWordSite {
     /// Probed instruction.
     pub offset: FileOffset,
     /// DWARF number of the register.
     pub register: u8,
-    /// Bytes between the stack pointer at the instruction and its higher value at the function's entry.
+    /// Difference in bytes between the stack pointer at the function's entry and its lower value at the instruction.
     pub lowered: u8,
 }

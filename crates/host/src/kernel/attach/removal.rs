@@ -65,13 +65,13 @@ impl Probes {
         }
     }
 
-    /// Waits until the probes are removed whose removal has begun.
+    /// Waits until all removals that have begun are complete.
     pub fn complete_removals(&mut self) {
         drop(self.removal.take());
     }
 
-    /// Starts to remove the probes in the background. Calls `on_progress` after the removal of each link. Probes of a removal
-    /// in progress count too.
+    /// Starts to remove the probes in the background. Calls `on_progress` after the removal of each link. The result also counts
+    /// the probes of a removal in progress.
     #[must_use]
     pub fn detach(mut self, on_progress: impl Fn() + Send + 'static) -> Detach {
         self.start_detach(on_progress)

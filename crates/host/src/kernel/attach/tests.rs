@@ -152,7 +152,7 @@ fn privileged_semaphores_are_raised_while_their_probe_is_attached() {
 #[test]
 fn privileged_refused_instruction_costs_no_other_probe() {
     let refused = [refused, undecodable].map(|function: extern "C" fn()| function as *const () as u64);
-    // The return of the first one can be probed.
+    // The return of the first refused function can be probed.
     let all = [address() + 2 * STEP, refused[0], refused[1], refused[0] + 4].map(probe);
     for by_perf_event in [false, true] {
         let mut kernel = kernel();

@@ -135,7 +135,7 @@ fn records_that_wrap_around_the_end_are_read() {
 fn only_a_record_that_wraps_is_copied() {
     let mut ring = Fake::new(SIZE - 64);
     let mut view = ring.view();
-    // The content of the second record begins at the end.
+    // The header of the second record is at the end of the data, and its content at the start.
     [48, 16, 24].iter().for_each(|&length| ring.write(&record(length)));
     assert_eq!(read_all(&mut view), [48, 16, 24].map(record));
     assert_eq!(view.wrapped.capacity(), 0);

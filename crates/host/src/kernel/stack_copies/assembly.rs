@@ -18,7 +18,7 @@ const MAX_OPEN: usize = 1024;
 /// Approximate maximum size of the stacks of incomplete copies, in bytes: 64 stacks of [`MAX_PIECES`] pieces.
 const MAX_OPEN_BYTES: usize = 2 << 20;
 
-/// A copy that is older than this time stays incomplete: its thread has written the records at once.
+/// A copy that is older than this time cannot become complete: a thread writes all records of a copy in one go.
 const COPY_TIME: Duration = Duration::from_millis(100);
 
 /// Maximum length of a copy in bytes: all pieces, each after an omitted page of 4 KiB.

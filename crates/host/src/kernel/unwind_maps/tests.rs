@@ -292,7 +292,7 @@ fn privileged_new_tables_take_effect_at_once() {
     assert_crossed_by_frame_pointers(&trace.stack_of(chain::first, 0), in_third()[0]);
 }
 
-/// A record of an allocation takes 48 bytes of the ring. 64 KiB are no multiple of that, so records wrap.
+/// A record of an allocation takes 48 bytes of the ring. The ring size of 64 KiB is not a multiple of 48, so records wrap.
 #[test]
 fn privileged_records_that_wrap_around_a_ring_are_whole() {
     let _lock = lock();

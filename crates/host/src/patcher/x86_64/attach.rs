@@ -105,9 +105,9 @@ pub(super) fn map(
 /// Reason why a stub was not mapped.
 #[derive(Debug)]
 enum MapFailure {
-    /// The thread is as after a system call. What was mapped is unmapped.
+    /// The thread has completed its last system call. What it had mapped is unmapped again.
     Refused(PatchRefusal),
-    /// The thread is in a system call, or has ended.
+    /// The thread may still be in a system call, or has ended.
     Abandoned(PatchRefusal),
 }
 

@@ -18,7 +18,7 @@ use crate::procfs::{self, ControlValues, PatchedStub, TaskStatus, locks};
 
 /// Maximum number of threads that are compared with the main thread. Each thread is examined again when it is traced.
 const MAX_COMPARED: usize = 256;
-/// Time after its start during which a program with other privileges than its caller can still change its user.
+/// After a program with other privileges than its caller has started, it can change its user for this time.
 const START: Duration = Duration::from_secs(1);
 
 /// Returns the reasons to refuse a process. `looks_for_libc`: also examines which C library the process has mapped. `own`: the
@@ -45,8 +45,8 @@ pub(in crate::patcher) fn refusals(pid: Pid, looks_for_libc: bool, own: u32) -> 
     refusals
 }
 
-/// Examines whether the memory of the process can be opened, and the stubs of the process. Opening the memory needs the
-/// same permission as ptrace(2).
+/// Examines whether the memory of the process can be opened. Examines the stubs of the process too. Opening the memory
+/// needs the same permission as ptrace(2).
 fn of_access(pid: Pid, own: u32) -> Vec<PatchRefusal> {
     let memory = match procfs::open_memory_for_writing(pid) {
         Ok(memory) => memory,
@@ -56,7 +56,7 @@ fn of_access(pid: Pid, own: u32) -> Vec<PatchRefusal> {
         Ok(stubs) => stubs,
         Err(error) => return vec![process_refusal(&error)],
     };
-    // The patcher cannot tell the lock of its memtrace from another one. Its memtrace locks the file itself.
+    // Only memtrace itself looks for the lock. The patcher cannot tell the lock of its memtrace from another lock.
     let looks_for_lock = own == std::process::id();
     let read = move || {
         let state = |stub: PatchedStub| -> io::Result<_> {
@@ -109,7 +109,7 @@ fn of_thread(status: &TaskStatus, main: &TaskStatus) -> Option<PatchRefusal> {
     }
 }
 
-/// Examines the program: 32-bit code, and a program that has just got other privileges.
+/// Refuses a program with 32-bit code, and a program that has just got other privileges.
 fn of_program(pid: Pid) -> Option<PatchRefusal> {
     match procfs::auxiliary_vector(pid) {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => Some(PatchRefusal::Bits32),

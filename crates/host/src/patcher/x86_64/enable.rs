@@ -20,9 +20,9 @@ use crate::procfs::{self, ControlValues};
 
 /// Time limit for the stop of all threads, and for the wait until no other process uses the memory.
 const TIME: Duration = Duration::from_millis(300);
-/// Duration of an uninterruptible sleep of a thread that a stop does not wait for.
+/// A process is refused if one of its threads sleeps uninterruptibly for this time.
 const SLEEP: Duration = Duration::from_millis(50);
-/// Maximum number of further stops, if a thread is in the cold path of the stub.
+/// Maximum number of further stops, if a thread is in the cold path of the stub or inside of a replaced instruction.
 const RETRIES: u32 = 50;
 /// Time between two stops.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -58,7 +58,7 @@ pub(super) fn enable(
     let mappings = procfs::mappings(target.pid).map_err(|error| target::process_refusal(&error))?;
     sites.check_objects(&mappings)?;
     let data = base.saturating_add(layout::CODE_SIZE);
-    // A thread that waits for its child of vfork(2) sleeps, too. The child soon ends.
+    // Wait for the children of vfork(2) first: a thread that waits for such a child sleeps uninterruptibly too.
     wait_for_sharers(target.pid)?;
     if target::has_long_sleeper(target.pid, SLEEP) {
         return Err(PatchRefusal::NotStopping);
@@ -74,7 +74,7 @@ pub(super) fn enable(
         // A thread without a thread pointer cannot call malloc.
         let pointers = threads.iter().filter(|fs_base| **fs_base != 0);
         let headers: Option<Vec<_>> = pointers.map(|fs_base| ThreadHeader::read(memory, *fs_base)).collect();
-        // The countdown of a thread that glibc has not started would be in memory of another use.
+        // glibc must have started each thread. In another thread, the countdown would be in memory with another use.
         let headers = headers.ok_or(PatchRefusal::HeaderInUse)?;
         if control.is_none() && headers.iter().any(ThreadHeader::is_used) {
             return Err(PatchRefusal::HeaderInUse);
@@ -101,7 +101,7 @@ pub(super) fn disable(clock: &StopClock, process: (u32, u64), base: u64) -> Resu
     let mut header = vec![0; PAGE];
     target.memory()?.read_exact_at(&mut header, base).map_err(|_| PatchRefusal::OtherVersion)?;
     let sites = PatchSites::parse(&header, base)?;
-    // If they cannot be read, the comparison of the code with the jump decides alone.
+    // If the mappings cannot be read, only the comparison of the code with the jump decides what is restored.
     let mappings = procfs::mappings(target.pid).ok();
     let data = base.saturating_add(layout::CODE_SIZE);
     let disabled = in_stop(clock, &target, |stop, is_last| {
@@ -149,8 +149,8 @@ fn in_stop<T>(
     }
 }
 
-/// Waits until no other process uses the memory of a process. Such a process does not stop with it, and could execute an instruction
-/// that is only partly written. A child of vfork(2) soon executes another program, or exits.
+/// Waits until no other process uses the memory of a process. The other process does not stop with this one, and could execute an
+/// instruction that is only partly written. A child of vfork(2) soon executes another program, or exits.
 fn wait_for_sharers(pid: Pid) -> Result<(), PatchRefusal> {
     let begin = Instant::now();
     while target::shares_memory(pid) {
@@ -162,8 +162,8 @@ fn wait_for_sharers(pid: Pid) -> Result<(), PatchRefusal> {
     Ok(())
 }
 
-/// Returns the thread pointers of the stopped threads; `None` if a thread is inside of an instruction that is replaced, which only
-/// another tracer can cause.
+/// Returns the thread pointers of the stopped threads; `None` if a thread is inside of an instruction that is replaced. Only
+/// another tracer can stop a thread there.
 fn stopped_threads(stop: &Stop<'_>, sites: &PatchSites) -> Result<Option<Vec<u64>>, PatchRefusal> {
     let mut pointers = Vec::with_capacity(64);
     for tid in stop.stopped() {
@@ -174,7 +174,7 @@ fn stopped_threads(stop: &Stop<'_>, sites: &PatchSites) -> Result<Option<Vec<u64
         }
         pointers.push(registers.fs_base);
     }
-    // A thread that the kernel has started in the process has the thread pointer of another one.
+    // A thread that the kernel has started in the process has the thread pointer of another thread.
     pointers.sort_unstable();
     pointers.dedup();
     Ok(Some(pointers))
@@ -232,8 +232,8 @@ struct ThreadHeader {
 }
 
 impl ThreadHeader {
-    /// Reads the header at a thread pointer. Returns `None` for a thread that is not of glibc: it cannot call the functions of the
-    /// stub.
+    /// Reads the header at a thread pointer. Returns `None` if glibc has not started the thread. Such a thread cannot call the
+    /// functions of the stub.
     fn read(memory: &File, address: u64) -> Option<Self> {
         let mut bytes = [0; THREAD_HEADER];
         memory.read_exact_at(&mut bytes, address).ok()?;
@@ -251,7 +251,7 @@ impl ThreadHeader {
         STUB_WORDS.iter().any(|offset| self.word(*offset as usize) != 0)
     }
 
-    /// Resets the words of the thread: with a countdown of an earlier session, it could take no sample for a long time.
+    /// Resets the words of the thread: with a countdown of an earlier session, the thread could take no sample for a long time.
     fn reset(&self, memory: &File) -> Result<(), PatchRefusal> {
         for offset in [layout::COUNTDOWN, layout::THREAD_EPOCH] {
             if self.word(offset as usize) != 0 {

@@ -13,7 +13,7 @@ const PAGE: u64 = 4096;
 const MARGIN: u64 = 1 << 20;
 /// Lowest address of the stub.
 const LOWEST: u64 = 1 << 20;
-/// Longest distance of the stub from the object. Its jumps reach 2 GiB, and the object has a size, too.
+/// Longest distance of the stub from the object. The jumps of the stub reach 2 GiB. The rest is for the size of the object.
 const REACH: u64 = 3 << 29;
 /// Free part of the stack below the signal frame, for handlers.
 const STACK_ROOM: u64 = 16 << 10;

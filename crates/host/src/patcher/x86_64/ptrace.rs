@@ -43,7 +43,7 @@ pub(super) struct Registers {
     pub(super) rdx: u64,
     pub(super) rsi: u64,
     pub(super) rdi: u64,
-    /// Number of the interrupted system call; -1 for none.
+    /// Number of the interrupted system call; -1 if there is none.
     pub(super) orig_rax: u64,
     pub(super) rip: u64,
     pub(super) cs: u64,
@@ -75,7 +75,7 @@ pub(super) struct FilterInstruction {
 pub(super) enum Change {
     /// The thread has ended.
     Ended,
-    /// It has stopped, because it was interrupted or by a stop signal.
+    /// The thread has stopped because of an interruption or a stop signal.
     Stopped,
     /// It has stopped at a system call.
     Call,
@@ -119,7 +119,8 @@ pub(super) enum CallStop {
 
 /// Traces a thread. The thread is not stopped.
 pub(super) fn seize(tid: ThreadId) -> io::Result<()> {
-    // PTRACE_O_SUSPEND_SECCOMP would end with the tracer, and a filter would then kill the process in a call of the tracer.
+    // PTRACE_O_SUSPEND_SECCOMP is not set: it would end with the tracer, and then a filter would kill a process that is in a
+    // system call for the tracer.
     plain(libc::PTRACE_SEIZE, tid, libc::PTRACE_O_TRACESYSGOOD.cast_unsigned() as usize)
 }
 
@@ -155,7 +156,7 @@ pub(super) fn set_registers(tid: ThreadId, registers: &Registers) -> io::Result<
     unsafe { call(libc::PTRACE_SETREGS, tid, 0, ptr::from_ref(registers).cast_mut().cast()) }.map(drop)
 }
 
-/// Returns the blocked signals. In a call such as ppoll(2), they are those that the thread blocks after the call.
+/// Returns the blocked signals. In a call such as ppoll(2), these are the signals that the thread blocks after the call.
 pub(super) fn signal_mask(tid: ThreadId) -> io::Result<u64> {
     let mut mask = 0_u64;
     // SAFETY: the kernel writes a set of signals with the size of `mask`.
@@ -190,7 +191,7 @@ pub(super) fn call_stop(tid: ThreadId) -> io::Result<CallStop> {
     })
 }
 
-/// Returns the address of the thread's `struct rseq`; 0 for none, and if the kernel has no restartable sequences.
+/// Returns the address of the thread's `struct rseq`; 0 if there is none, or if the kernel has no restartable sequences.
 pub(super) fn rseq_address(tid: ThreadId) -> io::Result<u64> {
     // `ptrace_rseq_configuration`: the first word is the address.
     let mut configuration = [0_u64; 3];
@@ -237,8 +238,8 @@ pub(super) fn seccomp_filter(tid: ThreadId, index: usize) -> io::Result<Option<V
 /// Waits for a change of any traced thread, and returns its status as of waitpid(2). With [`libc::WNOHANG`], returns `None` if there
 /// is no change; without it, only if the thread was killed in between.
 ///
-/// A stop before the delivery of a signal is returned again until the thread continues. When this process ends, the kernel
-/// delivers only signals of stops that no wait has taken (`wait_task_stopped`, kernel/exit.c).
+/// A stop before the delivery of a signal is not taken, so it is returned again until the thread continues. When this process
+/// ends, the kernel delivers a signal only if no wait has taken its stop (`wait_task_stopped`, kernel/exit.c).
 ///
 /// # Errors
 ///

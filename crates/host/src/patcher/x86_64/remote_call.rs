@@ -9,7 +9,7 @@
 //! 2. Set the registers, then block all signals. A signal in between runs its handler below the frame.
 //! 3. Make the calls. A call that was begun ends, and the thread returns to the frame.
 //! 4. Interrupt the thread, reset its signal mask, then its registers. The interruption makes the kernel look for a system call
-//!    that it has to restart, which it does not on the way back from a call (`arch_do_signal_or_restart`).
+//!    that it has to restart. It does not look for one on the way back from a call (`arch_do_signal_or_restart`).
 
 use std::fs::File;
 use std::io;
@@ -66,8 +66,8 @@ pub(super) struct RemoteThread {
 }
 
 impl RemoteThread {
-    /// Prepares the main thread, which has stopped. `has_room` tells if the stack has room for a frame of a length below a stack
-    /// pointer. The process is unchanged except for bytes below its stack.
+    /// Prepares the main thread, which has stopped. `has_room` gets a stack pointer and the length of a frame. It returns true if
+    /// the stack has room for the frame below the stack pointer. The process is unchanged except for bytes below its stack.
     pub(super) fn prepare(
         stop: &mut Stop<'_>,
         tid: ThreadId,
@@ -78,16 +78,16 @@ impl RemoteThread {
         if registers.cs != USER_CODE {
             return Err(PatchRefusal::Bits32);
         }
-        // The kernel refuses to set some other segments after it has set a part of the registers.
+        // With some other stack segments, the kernel would refuse to set the registers after it has set a part of them.
         if registers.ss != USER_DATA {
             return Err(PatchRefusal::Busy);
         }
-        // The program steps through itself, or the thread is in a sequence that the kernel restarts after each stop.
+        // The program steps through itself, or the thread is in a sequence that the kernel restarts after each stop (rseq).
         if registers.eflags & TRAP_FLAG != 0 || is_in_sequence(tid, registers.rip, stop.memory()?)? {
             return Err(PatchRefusal::Busy);
         }
-        // In a call such as epoll_pwait(2), the thread has a temporary mask. It loses this mask here, and gets it again if the call
-        // runs again.
+        // In a call such as epoll_pwait(2), the thread has a temporary mask. The thread loses this mask here, and sets it again
+        // if the call runs again.
         let mask = ptrace::signal_mask(tid).map_err(|_| PatchRefusal::Exiting)?;
         let original = match stop.rewound_registers(tid, Some(mask)) {
             Some(rewound) => {
@@ -183,8 +183,8 @@ impl RemoteThread {
         stop.wait_for_stop(self.tid)
     }
 
-    /// Writes the bytes back that the frame has replaced. They are below the red zone, so that the program does not need them;
-    /// but another stack could be inside this one, and contain them.
+    /// Writes the bytes back that the frame has replaced. They are below the red zone, so this stack does not need them. But
+    /// another stack could lie inside this stack and contain them.
     fn restore_stack(&self, memory: Option<&File>) {
         let restored = memory.map(|memory| memory.write_all_at(&self.replaced, self.frame.start));
         if let Some(Err(error)) = restored {
@@ -192,8 +192,8 @@ impl RemoteThread {
         }
     }
 
-    /// Continues the thread to the start or the end of a call. A stop by a signal in between is only a pause: just `SIGSTOP` is
-    /// not blocked.
+    /// Continues the thread to the start or the end of a call. A stop by a signal in between is only a pause, because only
+    /// `SIGSTOP` is not blocked.
     fn resume_to(&self, stop: &mut Stop<'_>, expected: CallStop) -> Result<(), PatchRefusal> {
         let mut signal = 0;
         loop {
@@ -211,8 +211,8 @@ impl RemoteThread {
     }
 }
 
-/// Returns a refusal if seccomp does not permit a call of a thread that has stopped, or the calls become signals. `mode`: mode of
-/// seccomp.
+/// Returns a refusal if seccomp does not permit a call of a thread that has stopped, or if the system calls of the thread become
+/// signals. `mode`: mode of seccomp.
 pub(super) fn check_calls(tid: ThreadId, mode: u32, calls: &[Call], gadgets: CallGadgets) -> Result<(), PatchRefusal> {
     let unreadable = |error: io::Error| PatchRefusal::Seccomp(format!("its filters cannot be read: {error}"));
     if ptrace::dispatches_calls(tid).map_err(unreadable)? {

@@ -30,8 +30,8 @@ const NOT_RESTARTED: [i64; 21] = [
     libc::SYS_epoll_wait,
     libc::SYS_io_getevents,
     IO_PGETEVENTS,
-    // Returns `EINTR` only if it has submitted no requests; otherwise it returns their number (`io_uring_enter`,
-    // io_uring/io_uring.c).
+    // This call returns `EINTR` only if it has submitted no requests. Otherwise it returns the number of submitted
+    // requests (`io_uring_enter`, io_uring/io_uring.c).
     libc::SYS_io_uring_enter,
     // Reads and writes of sockets with a timeout, as recvfrom and sendto do them (`sock_intr_errno`,
     // include/net/sock.h).
@@ -65,7 +65,7 @@ pub(super) fn has_interrupted_call(registers: &Registers) -> bool {
 /// Returns true if the kernel continues the thread's call by restart_syscall(2), such as poll(2), when the thread goes on.
 pub(super) fn is_continued(registers: &Registers) -> bool {
     let number = registers.orig_rax.cast_signed();
-    // After a second stop, `orig_rax` is the number of restart_syscall. So restart_syscall was permitted.
+    // After a second stop, `orig_rax` is the number of restart_syscall. The filters have permitted this call before.
     registers.rax.cast_signed() == CONTINUED && number >= 0 && number != libc::SYS_restart_syscall
 }
 

@@ -9,7 +9,7 @@ use memtrace_object::overlay::layout::{CODE_SIZE, DATA_SIZE};
 
 use super::ptrace::{self, FilterInstruction, ThreadId};
 
-/// Mode of a thread without seccomp (seccomp(2)). The mode 1 permits only to read, to write and to exit.
+/// Mode of a thread without seccomp (seccomp(2)). Mode 1 permits a thread only to read, to write and to exit.
 pub(super) const NONE: u32 = libc::SECCOMP_MODE_DISABLED;
 /// Mode of a thread with filters.
 pub(super) const FILTERS: u32 = libc::SECCOMP_MODE_FILTER;
@@ -22,9 +22,10 @@ const ARCHITECTURE: u32 = 0xc000_003e;
 const DATA: usize = 64;
 /// Number of words of memory that a filter has.
 const WORDS: usize = 16;
-/// Descriptor of the memfd for a filter. Most processes have it, and filters compare only with standard streams.
+/// Number that stands for the memfd when a filter is run. Most processes have this descriptor, and filters compare
+/// descriptors only with the standard streams.
 const DESCRIPTOR: u64 = 5;
-/// Address of the memfd's name for a filter, which cannot read memory.
+/// Address that stands for the memfd's name when a filter is run. A filter cannot read memory.
 const NAME: u64 = 0x7fff_0000_0000;
 
 /// System call of the patcher in a process.

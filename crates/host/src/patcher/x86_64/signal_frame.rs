@@ -34,8 +34,8 @@ const MAGIC1: u32 = 0x4650_5853;
 const MAGIC2: u32 = 0x4650_5845;
 /// Size of [`MAGIC2`].
 const MAGIC2_SIZE: usize = 4;
-/// State component of the tiles of AMX, the only one that a thread has just after its first use (`XFEATURE_MASK_USER_DYNAMIC`,
-/// arch/x86/include/asm/fpu/xstate.h).
+/// State component of the tiles of AMX, the only component that a thread gets at its first use of it
+/// (`XFEATURE_MASK_USER_DYNAMIC`, arch/x86/include/asm/fpu/xstate.h).
 const TILE_DATA: u32 = 18;
 /// Number of the function of CPUID with the state components.
 const STATE_COMPONENTS: u32 = 0xd;
@@ -117,8 +117,8 @@ impl ProcessorState {
     ///
     /// The kernel looks for the second magic word at the length of the thread's state. This length is shorter than the
     /// length that ptrace(2) reports if the thread has never used the tiles (`check_xstate_in_sigframe`,
-    /// arch/x86/kernel/fpu/signal.c). The patcher cannot see whether it has. But the bytes of tiles in their initial
-    /// state have no meaning, so the word is written after both lengths.
+    /// arch/x86/kernel/fpu/signal.c). The patcher cannot see whether the thread has used them. But the bytes of tiles
+    /// in their initial state have no meaning, so the word is written after both lengths.
     fn with_sizes(mut state: Vec<u8>, size: impl Fn(u64) -> usize) -> Option<Self> {
         let whole = state.len();
         if whole < LEGACY_STATE {

@@ -161,7 +161,7 @@ fn original(record: &SiteRecord) -> &[u8] {
     &record.original[..JUMP_LENGTH as usize]
 }
 
-/// Compares the whole instruction: only its first bytes are replaced.
+/// Compares the whole instruction, not only its first bytes, which the jump replaces.
 fn code_of(record: &SiteRecord, memory: &File) -> SiteCode {
     let instruction = instruction(record);
     let mut code = vec![0; instruction.len()];
@@ -195,8 +195,8 @@ fn restore(record: &SiteRecord, memory: &File, mappings: Option<&[MapsEntry]>) -
 /// Returns the original bytes that repair a jump with another first byte, and their offset from the site.
 ///
 /// A uprobe replaces the first byte by a breakpoint. When it is removed, the kernel writes the first byte of the file
-/// (`uprobe_write_opcode`, kernel/events/uprobes.c), and the rest of the jump makes another instruction of it. A breakpoint stays: its
-/// removal then completes the original instruction.
+/// (`uprobe_write_opcode`, kernel/events/uprobes.c), which begins another instruction together with the rest of the jump. If the
+/// breakpoint is still there, it is kept: its removal then completes the original instruction.
 fn repair_of<'record>(record: &'record SiteRecord, code: &[u8]) -> Option<(u64, &'record [u8])> {
     let (first, rest) = code.split_first()?;
     let (jump, end) = rest.split_at_checked(record.jump.len() - 1)?;

@@ -73,7 +73,7 @@ impl StopClock {
         let now = Instant::now();
         let stop = StopTime { clock: self, deadline: now + time };
         tick_every(TICK)?;
-        // An error: the service has no real-time priorities. A stop then takes longer.
+        // If this fails, the service has no real-time priorities, and a stop takes longer.
         set_priority(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1);
         Ok(stop)
     }
@@ -115,9 +115,9 @@ impl StopTime<'_> {
         Instant::now() >= self.deadline
     }
 
-    /// Traces a thread. A thread that executes another program holds the lock that this takes, and waits until the threads that
-    /// have ended are reaped (`de_thread`, fs/exec.c). They can be traced by this process, so [`on_tick`] reaps them. After the
-    /// call, [`Self::take_changes`] returns what it has taken.
+    /// Traces a thread. A thread that executes another program holds the lock that this call takes, and waits until the threads
+    /// that have ended are reaped (`de_thread`, fs/exec.c). This process can be their tracer, so [`on_tick`] reaps them. After
+    /// the call, [`Self::take_changes`] returns the changes that [`on_tick`] has taken.
     pub(super) fn seize(&self, tid: ThreadId) -> io::Result<()> {
         SEIZES.store(true, Ordering::Relaxed);
         let seized = ptrace::seize(tid);
@@ -131,7 +131,7 @@ impl StopTime<'_> {
         TAKEN.iter().take(count).map(|taken| decoded(taken.load(Ordering::Relaxed))).collect()
     }
 
-    /// Notes that a thread is still traced at the end of the stop.
+    /// Records that a thread is still traced at the end of the stop.
     pub(super) fn leave_threads(&self) {
         self.clock.leaves_threads.set(true);
     }
@@ -189,14 +189,14 @@ extern "C" fn on_tick(_: libc::c_int) {
     unsafe { *errno = before };
 }
 
-/// Takes a change of a traced thread. Returns false if there is none, or no room for it. A wait for the end of threads alone is not
-/// possible: it takes their stops, too (`wait_task_stopped`, kernel/exit.c).
+/// Takes a change of a traced thread. Returns false if there is no change, or no room for it. A wait for the end of threads alone
+/// is not possible: such a wait takes their stops, too (`wait_task_stopped`, kernel/exit.c).
 fn take_change() -> bool {
     let count = TAKEN_COUNT.load(Ordering::Relaxed);
     let Some(place) = TAKEN.get(count) else { return false };
     let Ok(Some((tid, status))) = ptrace::wait(libc::WNOHANG) else { return false };
     if let Change::Signal(signal) = Change::of(status) {
-        // The thread gets its signal before it stops. An error: it was killed.
+        // The thread gets its signal before it stops. If this fails, the thread was killed.
         let _ = ptrace::resume(tid, signal);
     } else {
         place.store(encoded(tid, status), Ordering::Relaxed);

@@ -34,9 +34,9 @@ impl Target {
         let pidfd = procfs::open_pidfd(pid).map_err(|_| PatchRefusal::Exiting)?;
         let target = Self { pid, pidfd };
         let start = procfs::start_time(pid);
-        // If the process has not exited, the start is its own.
+        // If the process has not exited by now, the start that was read belongs to it.
         target.check()?;
-        // A stop of the thread that writes a core dump ends its write to a pipe, and the dump would be cut.
+        // A stop of the thread that writes a core dump interrupts its write to a pipe. The dump would be incomplete.
         let is_whole = procfs::task_status(pid, pid.0).is_ok_and(|status| !status.dumps_core);
         if start == Some(start_time) && is_whole { Ok(target) } else { Err(PatchRefusal::Exiting) }
     }
@@ -52,8 +52,8 @@ impl Target {
     }
 }
 
-/// Returns true if the parent or a child of a process uses the same memory. Its threads would run while the code changes. A child of
-/// vfork(2) is found once more, because its parent does not stop.
+/// Returns true if the parent or a child of a process uses the same memory. The threads of this other process would run while the
+/// code changes. The parent is checked too, because the process itself can be a child of vfork(2).
 pub(super) fn shares_memory(pid: Pid) -> bool {
     let tasks = procfs::tasks(pid).unwrap_or_default();
     let children = tasks.into_iter().take(MAX_PARENTS).flat_map(|tid| procfs::children(pid, tid));
@@ -79,7 +79,7 @@ pub(super) fn has_long_sleeper(pid: Pid, time: Duration) -> bool {
 pub(super) fn memory_refusal(error: &io::Error) -> PatchRefusal {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => PatchRefusal::Permission(format!("the memory of the process: {error}")),
-        // An exec that waits for a file system holds a lock.
+        // An exec that waits for a file system holds a lock that this open needs.
         _ if error.kind() == io::ErrorKind::TimedOut => PatchRefusal::ExecInProgress,
         _ => PatchRefusal::Exiting,
     }

@@ -1,5 +1,5 @@
-//! Tests with processes: some loop in code that is patched while they run, others wait in a system call. The patcher is a process
-//! of its own, as in a trace, which can be killed at each step.
+//! Tests with processes. Some processes loop in code that is patched while they run, others wait in a system call. As in a trace,
+//! the patcher is a separate process. It can be killed at each step.
 
 mod sharers;
 
@@ -56,7 +56,7 @@ struct Shared {
     calls: AtomicU64,
     /// State of the process that uses the same memory (`sharers`).
     sharer: AtomicU64,
-    /// For each thread, the number of calls of the function, and of those that the patched function has counted.
+    /// For each thread, the number of calls of the function, and the number of calls that the patched function has counted.
     counters: [[AtomicU64; 2]; THREADS],
 }
 
@@ -175,7 +175,7 @@ fn end_child(pid: Pid) {
 
 /// Runs the victim: threads that call the function, and a main thread that waits in a system call that a stop interrupts.
 fn run(shared: &'static Shared, function: u64) -> ! {
-    // Among them are pipes of other tests, which wait until nobody has them open.
+    // The inherited descriptors include pipes of other tests. These tests wait until no process has the pipes open.
     // SAFETY: the victim uses no descriptor of the tests.
     unsafe { libc::close_range(3, u32::MAX, 0) };
     for counters in &shared.counters {
@@ -308,8 +308,8 @@ fn wait_until(what: &str, is_reached: impl Fn() -> bool) {
     }
 }
 
-/// Lets `work` run in a process of its own, which is killed at the fault point with this name when it is reached for the given
-/// time. Returns `None` if it was killed.
+/// Lets `work` run in a process of its own, which is killed when it reaches the fault point with this name for the given number
+/// of times. Returns `None` if the process was killed.
 fn in_patcher(fault: Option<(&str, u32)>, work: impl FnOnce(&StopClock) -> Outcome) -> Option<Outcome> {
     let (output, input) = pipe().unwrap();
     // SAFETY: the allocator of the C library can be used after a fork. The child ends without returning.

@@ -62,7 +62,7 @@ enum State {
 
 /// Result of a look at the threads of a process.
 struct Scan {
-    /// Number of threads that are traced since now.
+    /// Number of threads that are traced since this look.
     new: usize,
     /// Number of threads in the list.
     listed: usize,
@@ -94,7 +94,7 @@ impl<'clock> Stop<'clock> {
         if self.count_threads()? > MAX_THREADS {
             return Err(PatchRefusal::TooManyThreads);
         }
-        // Threads that are traced already stop nearly at the same time. A process can start threads for ever.
+        // Traced threads stop nearly at the same time, so trace them first. A process can start threads for ever.
         for _ in 0..FIRST_SCANS {
             if self.scan()?.new == 0 {
                 break;
@@ -105,8 +105,8 @@ impl<'clock> Stop<'clock> {
             self.interrupt();
             self.wait_for_all()?;
             let Scan { new, listed } = self.scan()?;
-            // A thread that ends while the list is read can hide others. Each thread that has not ended counts, so that a complete
-            // list has at least this number.
+            // A thread that ends while the list is read can hide others. The process counts each thread that has not ended, so a
+            // complete list has at least this number of threads.
             if new == 0 && listed >= self.count_threads()? {
                 break;
             }
@@ -127,8 +127,8 @@ impl<'clock> Stop<'clock> {
         let tid = self.stopped().next().ok_or(PatchRefusal::Exiting)?;
         let memory = match self.memory.take() {
             Some(memory) => memory,
-            // After the end of the main thread, the kernel shows the memory at the other threads only. With
-            // proc_mem.force_override=ptrace, it permits writes only through a thread that is traced.
+            // After the end of the main thread, the kernel shows the memory of the process only in the files of the
+            // other threads. With proc_mem.force_override=ptrace, it permits writes only through a traced thread.
             None => {
                 let opened = procfs::open_thread_memory(self.pid, tid.cast_unsigned());
                 opened.map_err(|error| memory_refusal(&error))?
@@ -154,7 +154,7 @@ impl<'clock> Stop<'clock> {
         }
     }
 
-    /// Notes that a thread does not stay at its stop: from now on, it must not be released there.
+    /// Records that a thread does not stay at its stop: from now on, it must not be released there.
     pub(super) fn set_running(&mut self, tid: ThreadId) {
         self.set_state(tid, State::Runs);
     }
@@ -192,7 +192,7 @@ impl<'clock> Stop<'clock> {
         let listed = procfs::tasks(self.pid).map_err(|_| PatchRefusal::Exiting)?;
         let mut new = 0;
         for tid in listed.iter().filter_map(|tid| ThreadId::try_from(*tid).ok()) {
-            // A thread that has ended is not listed. A new thread can have its id.
+            // The list has no ended threads, so a listed thread with the id of a released thread is a new one.
             let is_traced = self.state(tid).is_some_and(|state| state != State::Released);
             // A worker of io_uring executes no code of the process. A stop would make its requests fail with EINTR.
             if !is_traced && !procfs::is_io_worker(self.pid, tid.cast_unsigned()) && self.seize(tid)? {
@@ -237,7 +237,7 @@ impl<'clock> Stop<'clock> {
         Some(self.threads.get(*self.indexes.get(&tid)?)?.state)
     }
 
-    /// Asks the threads to stop. The end of a thread that has ended is reported by a wait.
+    /// Asks the threads to stop. If a thread has ended, a wait reports its end.
     fn interrupt(&mut self) {
         self.start.get_or_insert_with(Instant::now);
         for thread in self.threads.iter_mut().filter(|thread| thread.state == State::Runs) {
@@ -249,7 +249,7 @@ impl<'clock> Stop<'clock> {
         }
     }
 
-    /// Waits until no thread runs that was interrupted.
+    /// Waits until each interrupted thread has stopped or ended.
     fn wait_for_all(&mut self) -> Result<(), PatchRefusal> {
         while self.threads.iter().any(|thread| thread.state == State::Interrupted) {
             let (tid, change) = match self.next_change() {
@@ -288,7 +288,7 @@ impl<'clock> Stop<'clock> {
         if awaited.any(|thread| is_gone(self.pid, thread.tid)) { Err(PatchRefusal::ExecInProgress) } else { Ok(()) }
     }
 
-    /// Notes a change. A thread with a signal goes on, so that it gets the signal before it stops.
+    /// Records a change. A thread with a signal continues, so that the signal is delivered before the thread stops.
     fn record(&mut self, tid: ThreadId, change: Change) {
         match change {
             Change::Ended => self.set_state(tid, State::Released),
@@ -323,7 +323,7 @@ impl<'clock> Stop<'clock> {
             self.release_thread(tid, 0);
             fault::point(FaultPoint::Released);
         }
-        // Only a thread that has stopped can be released. They are traced since an error, or make a system call that was given up.
+        // Only a stopped thread can be released. The others run after an error, or make a system call that was given up.
         self.interrupt();
         for _ in 0..LAST_ATTEMPTS {
             if self.release_late() {
@@ -367,13 +367,13 @@ impl<'clock> Stop<'clock> {
         {
             self.rewound += 1;
         }
-        // An error: the thread was killed, and a wait reports its end.
+        // If this fails, the thread was killed, and a wait reports its end.
         let state = if ptrace::detach(tid, signal).is_ok() { State::Released } else { State::Runs };
         self.set_state(tid, state);
     }
 
-    /// Returns the registers with which an interrupted system call of a thread runs again; `None` if there is none, or if the kernel
-    /// continues it. `mask`: the signal mask that the thread gets, if it gets another one.
+    /// Returns the registers with which an interrupted system call of a thread runs again; `None` if there is no such call, or if
+    /// the kernel continues it. `mask`: the signal mask that the thread gets, if the mask changes.
     pub(super) fn rewound_registers(&mut self, tid: ThreadId, mask: Option<u64>) -> Option<Registers> {
         let registers = ptrace::registers(tid).ok()?;
         let is_refused = || restart::is_continued(&registers) && !self.permits_restart(tid, registers.rip);
@@ -423,6 +423,6 @@ fn is_gone(pid: Pid, tid: ThreadId) -> bool {
     let (pid, tid) = (libc::c_long::from(pid.0), libc::c_long::from(tid));
     // SAFETY: tgkill(2) takes three numbers. The signal 0 is not sent.
     let result = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) };
-    // Another error: the thread belongs to another user.
+    // With another error, the thread exists, but belongs to another user.
     result != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
 }

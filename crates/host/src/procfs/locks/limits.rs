@@ -27,7 +27,7 @@ const MOST_LEFT_OF_ALL: usize = 256;
 /// Used time, and threads that are left behind. All unknown users share one entry.
 #[derive(Debug)]
 pub(super) struct Limits {
-    /// Number of threads that wait for a process, and its user.
+    /// For each process, the number of threads that wait for it, and its user.
     left: BTreeMap<Pid, (usize, Option<u32>)>,
     used: BTreeMap<Option<u32>, Duration>,
     forgiven: Option<Instant>,
@@ -38,7 +38,7 @@ impl Limits {
         Self { left: BTreeMap::new(), used: BTreeMap::new(), forgiven: None }
     }
 
-    /// Returns true if the process may be read. `user`: returns its user.
+    /// Returns true if the process may be read. `user` returns the user of the process.
     pub(super) fn permit(&self, pid: Pid, user: impl FnOnce() -> Option<u32>) -> bool {
         if self.left.is_empty() {
             return true;

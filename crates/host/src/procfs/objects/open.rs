@@ -66,11 +66,13 @@ pub(super) fn by_addresses(pid: Pid, start: AbsAddr, end: AbsAddr) -> Option<Ope
     Opened::at(&proc_path(pid, &format!("map_files/{:x}-{:x}", start.0, end.0))).ok()
 }
 
-/// Opens the file with this inode or this build ID at `path` in the root directory of the process, or else in memtrace's.
+/// Opens the file with this inode or this build ID at `path` in the root directory of the process, or else in the root directory
+/// of memtrace.
 pub(super) fn by_path(pid: Pid, path: &Path, inode: Option<Inode>, build_id: Option<&BuildId>) -> Option<Opened> {
     let find = |root: &Path| target_files::find_mapped(pid, root, path).ok();
     let in_process = || open_found(find(&proc_path(pid, "root"))?, inode, build_id, |_| true);
-    // The process can have chosen the path in mounts of its own. Its user may not be permitted to read this file.
+    // The process can have chosen the path in mounts of its own. The file at this path can be one that its user may not
+    // read, so only a file that all users can read is accepted.
     in_process().or_else(|| open_found(find(Path::new("/"))?, inode, build_id, Facts::is_readable_by_all))
 }
 

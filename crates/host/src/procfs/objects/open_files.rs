@@ -84,8 +84,8 @@ impl OpenFiles {
         self.limit > 0 && self.files.len() >= self.due
     }
 
-    /// Returns true if more files were opened since the last search for deleted files than the number of deleted files that may
-    /// stay open.
+    /// Returns true if the number of files that were opened since the last search for deleted files exceeds the number of deleted
+    /// files that may stay open.
     pub(super) const fn may_have_deleted(&self) -> bool {
         self.limit > 0 && self.unchecked > self.most_deleted()
     }

@@ -69,7 +69,7 @@ impl Batch {
             let before = folios.last().filter(|_| index > 0 && frames[index - 1].0 + 1 >= frame.0);
             let folio = match before {
                 Some(folio) if is_tail && folio.is_large => *folio,
-                // The same frame again: a page that is mapped twice.
+                // The frame is the same as the previous one if a page is mapped twice.
                 Some(folio) if frames[index - 1] == frame => *folio,
                 _ if is_tail => head_before(frame, flags)?,
                 _ => Folio { head: frame, is_large: own & page_flags::COMPOUND_HEAD != 0, flags: own },

@@ -49,7 +49,7 @@ impl PageCache {
     /// Calls `each` with batches of frames in ascending order: for each page, the first frame of its folio.
     fn each_batch(&self, flags: &PageFlags, mut each: impl FnMut(&[Frame]) -> io::Result<()>) -> io::Result<()> {
         let mut bytes = vec![0; AT_ONCE * ENTRY];
-        // First frame of the current folio, its flags and its group. Some kernels show no group for the other frames.
+        // First frame of the current folio, its flags and its group. Some kernels show no group for the other frames of a folio.
         let mut head = (Frame(0), 0, 0);
         let mut first = 0;
         loop {

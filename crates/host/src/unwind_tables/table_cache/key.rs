@@ -15,7 +15,7 @@ pub(super) fn read_or_create(folder: &Path) -> io::Result<[u8; 16]> {
     let path = folder.join(NAME);
     match read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        // A full disk can have cut the key. All entries are rebuilt.
+        // The key was cut, perhaps because the disk was full. With a new key, all entries are rebuilt.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => _ = fs::remove_file(&path),
         result => return result,
     }

@@ -27,7 +27,7 @@ pub(super) fn start_if_wanted(shared: &'static Shared) {
 extern "C" fn share(shared: *mut c_void) -> c_int {
     // SAFETY: the argument is a reference that lives as long as the process.
     let shared = unsafe { &*shared.cast::<Shared>() };
-    // It has to end with the victim of a test that has failed.
+    // This process must end too when a failed test kills its victim.
     // SAFETY: the call takes numbers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     while shared.sharer.load(Ordering::SeqCst) == STARTED {
