@@ -34,7 +34,7 @@ pub fn lock_release<T: ?Sized>(lock: *const T) {
     probe!(LOCK_RELEASE, "lock_release", lock.cast::<()>());
 }
 
-/// Wait for a lock. [`Waiting::acquired`] ends the wait.
+/// A wait of the thread for a lock. [`Waiting::acquired`] ends the wait.
 #[derive(Debug)]
 #[must_use = "call `acquired` when the thread has the lock"]
 pub struct Waiting(*const ());

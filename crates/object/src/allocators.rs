@@ -1,4 +1,5 @@
-//! Discovery of the allocators in a process: finds the mapped objects that define an allocator, and its functions.
+//! Discovery of the allocators in a process: finds the mapped objects that define an allocator, and the functions of
+//! each allocator.
 //!
 //! An object is recognized by the allocator functions that it defines, in its dynamic symbols or in its symbol table.
 //! The result for an object depends only on its bytes, its file name and [`UserHooks`].
@@ -86,7 +87,7 @@ impl Allocator {
 /// Result of the search for allocators in a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// All allocators, supported or not. An executable with an allocator of its own has the allocator of the C library too.
+    /// All allocators, supported or not. If the executable defines an allocator, the list has the C library's allocator too.
     pub allocators: Vec<Allocator>,
     /// All examined objects, allocator or not.
     pub examined: Vec<ExaminedObject>,
@@ -200,8 +201,8 @@ impl AllocatorCandidates {
     }
 }
 
-/// Examines the file `source`. `path` is compared with the objects that the user has named. Its file name becomes the name of
-/// an unknown allocator.
+/// Examines the file `source`. `path` is compared with the objects that the user has named. An unknown allocator without a soname
+/// gets its name from the file name of `path`.
 pub fn examine<S: Source>(source: S, path: &Path, user_hooks: &UserHooks) -> (Verdict, Option<AllocatorCandidates>) {
     match find_candidates(source, path, user_hooks) {
         Ok(Ok(candidates)) => {
@@ -240,7 +241,7 @@ fn find_candidates<S: Source>(
     let active = active_prefixes(&symbols, &user_names.prefixes);
     symbols.hooked.retain(|hooked| !hooked.function.naming.has_prefix() || active.contains(&hooked.prefix));
     if symbols.hooked.is_empty() {
-        // A static position-independent executable has a table of dynamic symbols, which is empty.
+        // A static position-independent executable reaches this code: it has a table of dynamic symbols, but the table is empty.
         let is_stripped = !symbols.has_symbol_table && elf.is_static()?;
         return Ok(Err(if is_stripped { Verdict::NoSymbols } else { Verdict::Lacks("malloc") }));
     }

@@ -1,9 +1,8 @@
 //! Conversion of call frame information (`.eh_frame`, `.debug_frame`) to unwind tables for the BPF programs.
 //!
-//! [`Table`] has the rules of one object. [`Layout`] assigns tables to the blobs and pages of
-//! `memtrace_common::unwind`.
-//! [`Descriptions`] makes single pages of a table before the table is built. `LandingPads` has the code after exceptions.
-//! Only [`ObjectContents::read`] does I/O.
+//! [`Table`] has the rules of one object. [`Layout`] assigns tables to the blobs and pages of `memtrace_common::unwind`.
+//! [`Descriptions`] makes single pages of a table before the table is built. `LandingPads` finds the code that a function
+//! executes after an exception. Only [`ObjectContents::read`] does I/O.
 //!
 //! An object is not trusted: it may be truncated, damaged or hostile. Work and memory are bounded by its size, and the
 //! worst effect of its call frame information is that stacks through that object are cut or wrong.

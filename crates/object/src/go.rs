@@ -1,9 +1,9 @@
 //! Go programs: the heap profile that the runtime keeps in the memory of a process, and Go's table of functions.
 //!
-//! A program samples its allocations (`runtime.MemProfileRate`) and sums them by stack in buckets (runtime/mprof.go). The
-//! address of the list is a variable of the program, so nothing is attached to the process and nothing in it is changed.
-//! [`GoExecutable`] has the version and the addresses of the variables, from the file. A [`ProfileReader`] reads the
-//! buckets of one process, and [`ProfileChanges`] subtracts two readings.
+//! A program samples its allocations (`runtime.MemProfileRate`) and sums them by stack in buckets (runtime/mprof.go). A variable
+//! of the program has the address of the list of buckets, so memtrace attaches nothing to the process and changes nothing in it.
+//! [`GoExecutable`] has the version and the addresses of the variables, from the file. A [`ProfileReader`] reads the buckets of
+//! one process, and [`ProfileChanges`] subtracts two readings.
 //!
 //! The memory of a process is hostile: each pointer and number is checked, and time and memory are bounded.
 

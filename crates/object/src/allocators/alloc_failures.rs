@@ -2,8 +2,8 @@
 //!
 //! After a failure, code of the program runs inside the call: the new handler, then the destructors and handlers of an
 //! exception. Its allocations and frees are no part of the call. The operator reaches that code through functions of
-//! the C++ runtime. If another object defines such a function, the PLT stub for it is probed. So exceptions cost
-//! nothing in programs with other allocators, and the C++ runtime needs no probe.
+//! the C++ runtime. If another object defines such a function, the allocator's PLT stub for it is probed, not the
+//! function in the C++ runtime. So exceptions cost nothing in programs with other allocators.
 
 use memtrace_model::{ALLOC_FAILURE, Bytes, VirtOffset};
 use object::LittleEndian;
@@ -19,12 +19,12 @@ const NAMES: [&str; 4] =
 
 /// Sections with PLT stubs, and the size of a stub on x86-64 in bytes. A probe inside of a stub would damage it.
 const STUB_SECTIONS: [(&str, usize); 3] = [(".plt", 16), (".plt.sec", 16), (".plt.got", 8)];
-/// Alignment of stubs on aarch64 in bytes: they have 16 or 24 bytes.
+/// Alignment, in bytes, of stubs on aarch64, which are 16 or 24 bytes long.
 const AARCH64_STUB_ALIGNMENT: usize = 8;
 /// Maximum size of a section with stubs in bytes. The largest executables have about 20,000 stubs.
 const MAX_STUBS: u64 = 1 << 22;
 
-/// Returns the functions; none if the object has no `operator new` that may throw an exception.
+/// Returns the functions, or an empty list if the object has no `operator new` that may throw an exception.
 pub(super) fn find<S: Source>(elf: &Elf<S>, candidates: &[Candidate]) -> Result<Vec<Candidate>, ElfError> {
     if candidates.iter().all(|candidate| candidate.returns.is_empty()) {
         return Ok(Vec::new());
@@ -61,8 +61,8 @@ fn defined<S: Source>(elf: &Elf<S>) -> Result<Vec<(VirtOffset, u64)>, ElfError> 
     Ok(functions)
 }
 
-/// Returns the addresses of the PLT stubs for the functions; none if the object has no section headers. Damaged
-/// relocations lead to no stub.
+/// Returns the addresses of the PLT stubs for the functions, or an empty list if the object has no section headers.
+/// Damaged relocations lead to no stub.
 fn stubs<S: Source>(elf: &Elf<S>) -> Vec<VirtOffset> {
     let slots = imports::slots(elf, &NAMES).unwrap_or_default();
     if slots.is_empty() {

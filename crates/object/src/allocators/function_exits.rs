@@ -16,7 +16,7 @@ pub enum ExitSites {
     At {
         /// File offsets of the return instructions.
         returns: Vec<FileOffset>,
-        /// File offsets of the jumps to unknown code. A conditional jump has a condition.
+        /// File offsets of the jumps to unknown code. The condition is `None` for an unconditional jump.
         jumps: Vec<(FileOffset, Option<JumpCondition>)>,
     },
     /// Not all calls end at a known return instruction. A uretprobe may replace the return address, because the object
@@ -28,7 +28,7 @@ pub enum ExitSites {
 /// the kernel single-steps return instructions. But a thread with 64 pending uretprobes gets no further one
 /// (`MAX_URETPROBE_DEPTH`, kernel/events/uprobes.c), and a longjmp can leave pending ones behind.
 ///
-/// An error is the reason that not all exits are known, if the return address must not be replaced.
+/// If not all exits of a function are known and its return address must not be replaced, the result is an error with the reason.
 pub fn exits_of<S: Source>(source: S, functions: &[VirtOffset]) -> Vec<Result<ExitSites, ExitRefusal>> {
     let Ok(elf) = Elf::parse(source) else { return functions.iter().map(|_| Err(ExitRefusal::Unreadable)).collect() };
     let code = CachedCode::new(&elf, []);
@@ -48,10 +48,11 @@ pub fn exits_of<S: Source>(source: S, functions: &[VirtOffset]) -> Vec<Result<Ex
     };
     let facts = FunctionFacts { is_named: &is_named, landing_pads: &landing_pads, may_restart: is_go };
     let of_function = |function: &VirtOffset| match exits(&code, function.0, facts) {
-        // A uretprobe also sees the return of a function that this one jumps to.
+        // If this function ends with a jump to another one, a uretprobe sees the return of the other one.
         Ok(Exits { jumps, .. }) if !jumps.is_empty() && !may_unwind => Ok(ExitSites::Uretprobe),
         Ok(exits) => with_offsets(&elf, &exits),
-        // A uretprobe does not help if the probe at the entry sees repetitions.
+        // If the function jumps back to its entry, the entry probe counts each repetition as a call. A uretprobe does
+        // not change this.
         Err(refusal) if may_unwind || matches!(refusal, ExitRefusal::Repeats(_)) => Err(refusal),
         Err(_) => Ok(ExitSites::Uretprobe),
     };

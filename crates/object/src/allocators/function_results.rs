@@ -9,13 +9,13 @@ use crate::probe_site::GeneralRegister;
 pub struct FunctionResults {
     /// Instructions with the block in a register.
     pub results: Vec<FunctionResult>,
-    /// Instructions with only the requested size in a register.
+    /// Instructions at which a register has the requested size, but no register has the block.
     pub sizes: Vec<FunctionResult>,
-    /// File offsets of the functions that this one jumps to. They return the block in its place.
+    /// File offsets of the functions that this one tail-calls. They return the block to its caller.
     pub slow: Vec<FileOffset>,
 }
 
-/// An instruction with the block, the size, or both in registers.
+/// An instruction at which registers hold the block, the size, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionResult {
     /// File offset of the instruction.

@@ -8,7 +8,7 @@ use crate::probe_site::{LoadedWord, ResultRefusal, Site};
 pub(super) struct FunctionSites {
     /// Site for the entry of the function: the first instruction, or a later one that every call executes.
     pub entry: Site,
-    /// Instruction with the word in front of the freed block in a register, if there is one.
+    /// Instruction at which a register has the word in front of the freed block, if there is one.
     pub loaded_word: Option<LoadedWord>,
     /// Result sites, or the reason why there are none; `None` for a function that returns no block.
     pub results: Option<Result<FunctionResults, ResultRefusal>>,

@@ -30,7 +30,7 @@ pub struct HookedFunction {
     pub site: Site,
     /// File offsets of the return instructions, if they are probed instead of a uretprobe; else empty.
     pub return_sites: Vec<FileOffset>,
-    /// For a function that frees a block: an instruction with the word in front of the block in a register.
+    /// For a function that frees a block: an instruction at which a register has the word in front of the block.
     pub loaded_word: Option<LoadedWord>,
     /// For a function that returns a block: its result sites, or the reason why there are none.
     pub results: Option<Result<FunctionResults, ResultRefusal>>,
@@ -99,7 +99,7 @@ pub enum SkipReason {
     NotCode,
     /// A function with an incompatible signature has the same address.
     Ambiguous,
-    /// The function calls another hooked function in every call.
+    /// The function always calls another hooked function.
     Forwards,
     /// The places of the function's arguments are not known.
     UnknownArguments,
@@ -201,7 +201,8 @@ pub(super) fn follow_returns_of_frees(candidates: &mut [Candidate]) {
 }
 
 fn add_to_group(groups: &mut Vec<Candidate>, function: &'static Function, symbol: Symbol, file_offset: FileOffset) {
-    // Groups are by file offset, as probes are: two segments may map one offset at two addresses.
+    // Functions are grouped by file offset, because a probe belongs to a file offset: two segments may map one offset
+    // at two addresses.
     if let Some(group) = groups.iter_mut().find(|group| group.file_offset == file_offset) {
         if !group.functions.contains(&function) {
             group.functions.push(function);

@@ -10,15 +10,15 @@ pub(crate) const MAX_CODE: u64 = 1 << 28;
 /// Maximum length of an instruction in bytes.
 pub(super) const MAX_INSTRUCTION: u64 = 15;
 
-/// Returns true if the bytes at `from` are a jump into `window`. Decodes the code before `from`, because these bytes
-/// may be inside another instruction. Returns true if the code cannot be read.
+/// Returns true if the bytes at `from` are a jump into `window`. Decodes from some bytes before `from` on, to see
+/// whether an instruction begins there. Also returns true if the code cannot be read.
 pub(crate) fn is_jump_into<S: Source>(elf: &Elf<S>, window: Window, from: u64) -> bool {
     let code = elf.code(from.saturating_sub(window::PRELUDE), from.saturating_add(MAX_INSTRUCTION));
     code.map_or(true, |(address, bytes)| window::jump_into(elf.machine(), &bytes, address, window, |_| true).is_some())
 }
 
-/// Returns the address of a short branch into `window`. The branch is just before `entry` or just after `end`. Branches that
-/// `is_other` rejects are ignored.
+/// Returns the address of a short branch into `window`. The branch is just before `entry` or just after `end`. Branches at
+/// addresses that `is_other` rejects are ignored.
 pub(crate) fn near_jump_into<S: Source>(
     elf: &Elf<S>,
     entry: u64,
@@ -27,7 +27,7 @@ pub(crate) fn near_jump_into<S: Source>(
     is_other: impl Fn(u64) -> bool,
 ) -> Result<Option<u64>, ElfError> {
     let before = (entry.saturating_sub(SHORT_BRANCH_REACH + window::PRELUDE), entry);
-    // Decoding starts within the function, so that it is aligned with the instructions after the end.
+    // Decoding starts inside the function, so that at the end it has found the boundaries of the instructions.
     let after = (end.saturating_sub(window::PRELUDE).max(entry), end.saturating_add(SHORT_BRANCH_REACH));
     for (first, last) in [before, after] {
         let (address, bytes) = elf.code(first, last)?;

@@ -46,7 +46,7 @@ impl<'a, S: Source> CodeChunks<'a, S> {
         Self { elf, chunks: RefCell::default() }
     }
 
-    /// Returns the bytes from `address` on, at least one whole instruction. Returns none if there is no code.
+    /// Returns the bytes from `address` on: at least one whole instruction, or no bytes if there is no code.
     pub(super) fn at(&self, address: u64) -> Vec<u8> {
         let first = address / CHUNK * CHUNK;
         let mut chunks = self.chunks.borrow_mut();
@@ -138,7 +138,8 @@ impl<S: Source> ObjectCode for CachedCode<'_, S> {
 
     fn function_end(&self, address: u64) -> Option<u64> {
         let next = self.starts.partition_point(|&start| start <= address);
-        // Functions before the first listed one are not known, so its start is no end of a function.
+        // Functions before the first listed one are not known. So the start of the first listed one is not the end of a
+        // known function.
         let last_end = self.end.filter(|&end| address < end);
         if next == 0 { None } else { self.starts.get(next).copied().or(last_end) }
     }

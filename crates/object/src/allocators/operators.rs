@@ -10,8 +10,8 @@ use crate::elf::{Elf, imports};
 /// Symbols of the forms of `operator new` that may throw.
 const NEW: [&str; 4] = ["_Znwm", "_Znam", "_ZnwmSt11align_val_t", "_ZnamSt11align_val_t"];
 
-/// Starts of the file names of C++ runtimes. They call the operators for the program. An allocator with operators of its own needs
-/// one, so that it is mapped in programs without C++, too.
+/// Starts of the file names of C++ runtimes. They call the operators for the program. An allocator that defines operators depends
+/// on such a runtime, so a program without C++ can map one too.
 const RUNTIMES: [&str; 3] = ["libstdc++.so", "libc++.so", "libc++abi.so"];
 
 /// Returns true if an allocator has an `operator new` that may throw.
@@ -23,8 +23,8 @@ pub fn are_throwing(allocator: &Allocator) -> bool {
     symbols.any(|symbol| symbol.split('@').next().is_some_and(|name| NEW.contains(&name)))
 }
 
-/// Returns true if the object in `file` imports an `operator new` that may throw, and is no C++ runtime. An object that cannot be
-/// read counts as one that does.
+/// Returns true if the object in `file` imports an `operator new` that may throw, and is no C++ runtime. Also returns true if the
+/// object cannot be read.
 #[must_use]
 pub fn are_called(file: &File, path: &Path) -> bool {
     let name = path.file_name().map(OsStr::as_encoded_bytes).unwrap_or_default();

@@ -27,10 +27,10 @@ const LIBRARY: &str = "libc.so.6";
 const NAMES: [&[u8]; 3] = [b"__malloc_arena_thread_freeres", b"tcache_free_init", b"tcache_double_free_verify"];
 /// Maximum distance of the searched code from `free` in bytes.
 const DISTANCE: u64 = 1 << 16;
-/// Maximum length of such a function in bytes.
+/// Maximum length, in bytes, of a function that repeats frees.
 const MAX_FUNCTION: u64 = 1 << 12;
 
-/// Returns the functions that repeat frees; none if the object does not contain glibc.
+/// Returns the functions that repeat frees, or an empty list if the object does not contain glibc.
 pub(super) fn find<S: Source>(
     elf: &Elf<S>,
     kinds: &Kinds,
@@ -66,7 +66,7 @@ fn by_name<S: Source>(elf: &Elf<S>) -> Result<Vec<(u64, u64)>, ElfError> {
 struct Branches {
     /// Number of branches to `free`.
     to_free: usize,
-    /// True if `free` branches to the start of the function.
+    /// True if `free` branches to the start of this function.
     from_free: bool,
 }
 

@@ -18,7 +18,7 @@ pub(super) fn find<S: Source>(elf: &Elf<S>, functions: &[ProbedFunction]) -> Vec
     if sizes.iter().all(Option::is_none) {
         return vec![None; functions.len()];
     }
-    // The functions that follow a failure neither allocate nor free.
+    // Functions that an `operator new` calls after a failure neither allocate nor free.
     let hooked = functions.iter().filter(|function| function.signature != Some(Signature::AllocFailure));
     let code = CachedCode::with_entries(elf, hooked.map(|function| function.virt.0));
     let mut finder = ResultSiteFinder::new(&code);
@@ -96,7 +96,7 @@ fn jumped_into<S: Source>(
     far.chain(near).collect()
 }
 
-/// Converts the addresses of the sites to file offsets; `None` if one of them is not code in the file.
+/// Converts the addresses of the sites to file offsets. Returns `None` if an address is not in the code of the file.
 fn in_file<S: Source>(elf: &Elf<S>, sites: &ResultSites) -> Option<FunctionResults> {
     let offset = |address| elf.code_offset(VirtOffset(address), 1);
     let lowered = |bytes: i64| u64::try_from(bytes).ok();

@@ -13,7 +13,7 @@ use memtrace_model::{Function, Naming, Signature};
 use crate::elf::{Elf, Source, Symbol, SymbolKind, compiler};
 use crate::probe_site::{ArgumentUse, Code, use_of};
 
-/// Oldest minor version of rustc 1.x with the alignment first. Older ones may have it, too.
+/// Oldest minor version of rustc 1.x that is known to pass the alignment first. Older versions may pass it first too.
 const OLDEST: u32 = 80;
 
 /// Maximum length of an examined method in bytes.
@@ -22,7 +22,7 @@ const MAX_CODE: u64 = 65536;
 /// Maximum number of examined methods. Programs have a few for each type.
 const MOST: usize = 1024;
 
-/// Maximum number of symbols that are demangled. Few symbols with the name of the trait are no methods.
+/// Maximum number of symbols that are demangled. Most symbols that contain the name of the trait are methods.
 const MAX_SYMBOLS: usize = 4 * MOST;
 
 /// Maximum length of a demangled name in bytes.
@@ -70,7 +70,7 @@ pub(super) fn may_be_method(symbol: &[u8]) -> bool {
     (symbol.starts_with(b"_R") || symbol.starts_with(b"_ZN")) && symbol.windows(NAME.len()).any(|part| part == NAME)
 }
 
-/// Returns the type and the method of a symbol. The type of a method that the trait provides may not be known. The
+/// Returns the type and the method of a symbol. The type can be `None` for a method that the trait provides. The
 /// methods of `System` are left out: they call the functions of the C library.
 pub(super) fn parse(symbol: &str) -> Option<(Option<String>, Method)> {
     let name = demangled(symbol)?;
@@ -123,10 +123,10 @@ pub(super) fn display_name(symbol: &str) -> Option<String> {
     Some(demangled(symbol)?.replace(TRAIT, "GlobalAlloc"))
 }
 
-/// Functions to probe with their symbols, and the names of the symbols with arguments at unknown places.
+/// The functions to probe, each with its symbol, and the names of the methods whose arguments are at unknown places.
 type Choice = (Vec<(&'static Function, Symbol)>, Vec<String>);
 
-/// Chooses the functions to probe among the methods in an object. `symbols` may be methods.
+/// Chooses the functions to probe among the methods in an object. `symbols` are all symbols that may be methods.
 pub(super) fn choose<S: Source>(elf: &Elf<S>, symbols: Vec<Symbol>) -> Choice {
     let is_known = !symbols.is_empty() && compiler::rustc_minor(elf).is_some_and(|minor| minor >= OLDEST);
     choose_by_rows(symbols, |method, symbol| function(elf, method, symbol).filter(|_| is_known))
@@ -149,7 +149,7 @@ fn choose_by_rows(symbols: Vec<Symbol>, row_of: impl Fn(Method, &Symbol) -> Opti
     let provided = by_type.remove_entry(&None);
     for (implementer, methods) in by_type.into_iter().chain(provided) {
         let rows: Vec<_> = methods.iter().map(|(method, symbol)| row_of(*method, symbol)).collect();
-        // Blocks of a type with methods that cannot be probed would be allocated at one level, and freed at the other.
+        // A type is probed as a whole or not at all. Otherwise a block could be allocated at one level and freed at the other.
         let is_whole = if implementer.is_some() { prove_one_another(&rows) } else { unknown.is_empty() };
         for (row, (_, symbol)) in rows.into_iter().zip(methods) {
             match row.filter(|_| is_whole) {
@@ -164,8 +164,8 @@ fn choose_by_rows(symbols: Vec<Symbol>, row_of: impl Fn(Method, &Symbol) -> Opti
 /// Returns true if the places of the arguments are known for all methods of a type: each has a row, and the rows agree on
 /// the receiver.
 ///
-/// A `dealloc` that reads its receiver and nothing else looks like one without a receiver. So another method must prove that
-/// there is none.
+/// A `dealloc` that reads its receiver and nothing else looks like one without a receiver. So another method of the type must
+/// prove that there is no receiver.
 fn prove_one_another(rows: &[Option<&'static Function>]) -> bool {
     let are_of = |all: &[Function; 4]| rows.iter().all(|row| row.is_some_and(|row| all.contains(row)));
     are_of(&WITH_RECEIVER) || are_of(&WITHOUT_RECEIVER) && rows.iter().flatten().any(|row| !row.signature.is_free())

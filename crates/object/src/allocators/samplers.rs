@@ -46,7 +46,7 @@ pub struct SamplerFunction {
     pub report: SamplerReport,
 }
 
-/// Report by a call of a sampler's function, at its first instruction.
+/// What a call of a sampler's function reports. It is read at the first instruction of the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SamplerReport {
     /// Frees a block, which may be sampled.
@@ -65,8 +65,8 @@ pub enum SamplerReport {
         block: ArgumentPlace,
         /// Sizes of the block; `None` if the block has the size of the thread's last draw.
         sizes: Option<SamplerSizes>,
-        /// List of sampled blocks. Calls with another list as their first argument report no block; `None` if all calls report
-        /// one.
+        /// List of sampled blocks. A call whose first argument is another list reports no block. `None` if every call reports a
+        /// block.
         list: Option<VirtOffset>,
     },
 }
@@ -80,13 +80,13 @@ pub struct SamplerSizes {
     pub usable: ArgumentPlace,
 }
 
-/// Smallest size in bytes of a function that reports samples. If an allocator is built without its sampler, the compiler leaves
-/// at most a jump of it.
+/// Smallest size in bytes of a function that reports samples. If an allocator is built without its sampler, the compiler reduces
+/// such a function to a jump or to nothing.
 const SMALLEST_CODE: u64 = 64;
 
 /// Function of jemalloc that reports a sampled block (src/prof.c): `(tsd, ptr, size, usize, tctx)` since jemalloc 5.3.
 const JEMALLOC_ALLOC: &str = "prof_malloc_sample_object";
-/// Function of jemalloc before the free of a sampled block (src/prof_recent.c, since jemalloc 5.3): `(tsd, edata)`.
+/// Function that jemalloc calls before it frees a sampled block (src/prof_recent.c, since jemalloc 5.3): `(tsd, edata)`.
 const JEMALLOC_FREE: &str = "prof_recent_alloc_reset";
 /// Offset of the block's address in jemalloc's `edata_t` (include/jemalloc/internal/edata.h).
 const EDATA_ADDRESS: i64 = 8;
@@ -143,7 +143,7 @@ pub fn find_samplers<S: Source>(source: S) -> Result<Vec<AllocatorSampler>, Samp
     } else if symbols.has(|name| name == GPERFTOOLS_PREPEND) {
         found.push(gperftools(&elf, &symbols));
     }
-    // An allocator that does not sample can be a copy in a bundled library.
+    // A refusal counts only if no sampler is found: a bundled library can contain a further allocator, which does not sample.
     let (mut samplers, mut refusal) = (Vec::new(), None);
     for result in found {
         match result {
@@ -256,12 +256,12 @@ fn function<S: Source>(
     report: SamplerReport,
 ) -> Result<SamplerFunction, SamplerRefusal> {
     let offset = elf.code_offset(symbol.virt, symbol.size).ok_or(SamplerRefusal::Missing(name))?;
-    // A file can be shorter than its segments.
+    // The file can be shorter than its headers state, so the first byte of the function is read.
     elf.code(symbol.virt.0, symbol.virt.0.saturating_add(1)).map_err(|_| SamplerRefusal::Missing(name))?;
     Ok(SamplerFunction { virt: symbol.virt, offset, report })
 }
 
-/// Returns the place of an argument of a call, which is counted from 0.
+/// Returns the place of the argument `number` of a call. Arguments are counted from 0.
 fn argument<S: Source>(elf: &Elf<S>, number: usize) -> ArgumentPlace {
     ArgumentPlace::word(ArgumentLocation::Register(register(elf, number)))
 }
@@ -284,8 +284,8 @@ fn is_span_sample(name: &str) -> bool {
     SPAN_SAMPLE.iter().any(|start| name.starts_with(start)) && !name.contains('.')
 }
 
-/// Returns true for `do_free_pages`, also if the compiler has removed its second argument. The parts `.cold` and `.part` are no
-/// functions of their own, and `.isra` can have other arguments.
+/// Returns true for `do_free_pages`, also if the compiler has removed its second argument. Rejects names with the suffixes
+/// `.cold` and `.part`, which are parts of functions, and with `.isra`, whose arguments can be different.
 fn is_gperftools_free(name: &str) -> bool {
     name.split_once(GPERFTOOLS_FREE).is_some_and(|(_, suffix)| match suffix.strip_prefix(".constprop.") {
         Some(number) => number.bytes().all(|digit| digit.is_ascii_digit()),

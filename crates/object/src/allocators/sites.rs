@@ -16,7 +16,7 @@ const MAX_FUNCTION: u64 = 1 << 18;
 pub(super) fn choose<S: Source>(source: S, functions: &[ProbedFunction]) -> Vec<FunctionSites> {
     match Elf::parse(source) {
         Ok(elf) => choose_in(&elf, functions),
-        // The file was parsed when the functions were found, so it has changed since.
+        // The file could be parsed when the functions were found. It has changed since then.
         Err(_) => functions.iter().map(unread).collect(),
     }
 }
@@ -65,7 +65,7 @@ fn choose_in<S: Source>(elf: &Elf<S>, functions: &[ProbedFunction]) -> Vec<Funct
     sites.collect()
 }
 
-/// Finds an instruction with the word in front of the freed block in a register.
+/// Finds an instruction at which a register has the word in front of the freed block.
 fn loaded_word<S: Source>(
     elf: &Elf<S>,
     function: &ProbedFunction,

@@ -21,7 +21,7 @@ const PLT_ENTRY: u64 = 16;
 /// Maximum number of probed return instructions of one function.
 const MAX_RETURNS: usize = 32;
 
-/// Removes the functions from `candidates` that need no probe or cannot have one.
+/// Removes from `candidates` the functions that need no probe or cannot have one.
 pub(super) fn remove<S: Source>(elf: &Elf<S>, candidates: &mut Vec<Candidate>) -> Vec<Skipped> {
     let mut skipped = remove_forwarders(elf, candidates);
     for naming in [Naming::Cpp, Naming::Rust] {
@@ -51,8 +51,8 @@ fn remove_forwarders<S: Source>(elf: &Elf<S>, candidates: &mut Vec<Candidate>) -
     remove_if(candidates, SkipReason::Forwards, is_forwarder)
 }
 
-/// Returns true if `candidate` only jumps to another one of `candidates`. `relocations`: relocations of the object,
-/// once they are read.
+/// Returns true if `candidate` only jumps to another one of `candidates`. `relocations` has the relocations of the
+/// object after the first call that reads them.
 fn is_forwarder<S: Source>(
     elf: &Elf<S>,
     candidate: &Candidate,

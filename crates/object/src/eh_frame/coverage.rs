@@ -5,7 +5,7 @@
 pub(super) struct Coverage(Vec<(u32, u32)>);
 
 impl Coverage {
-    /// Returns the coverage of these ranges: begin, and end, exclusive.
+    /// Returns the coverage of `ranges`. A range has a begin and an exclusive end.
     pub(super) fn new(ranges: impl Iterator<Item = (u32, u32)>) -> Self {
         let mut ranges: Vec<_> = ranges.collect();
         ranges.sort_unstable();

@@ -4,10 +4,10 @@ use std::mem::size_of;
 
 use super::error::Error;
 
-/// Mark of a common entry in `.eh_frame` (LSB Core 5.0, 10.6.1). A frame description has the position of its common
-/// entry in this field.
+/// Value of the field after the length that marks a common entry in `.eh_frame` (LSB Core 5.0, 10.6.1). In a frame
+/// description, the field has the position of the common entry.
 pub(super) const EH_FRAME_COMMON: u32 = 0;
-/// Mark of a common entry in `.debug_frame` (DWARF 5, section 7.24).
+/// Value of this field that marks a common entry in `.debug_frame` (DWARF 5, section 7.24).
 pub(super) const DEBUG_FRAME_COMMON: u32 = u32::MAX;
 
 /// Position of an entry in the section, in bytes.

@@ -57,11 +57,11 @@ impl<'a, S: Source> LandingPads<'a, S> {
 /// that compilers do not write for functions in one piece.
 fn landing_pads(lsda: &[u8], start: u64) -> Option<Vec<u64>> {
     let mut rest = EndianSlice::new(lsda, LittleEndian);
-    // The landing pads are relative to the start of the function, unless another start is given here.
+    // The landing pads are relative to the start of the function, unless the LSDA states another start. Such an LSDA is refused.
     if rest.read_u8().ok()? != OMIT {
         return None;
     }
-    // The list of types, if there is one.
+    // Skips the distance to the list of types, if there is a list.
     if rest.read_u8().ok()? != OMIT {
         rest.read_uleb128().ok()?;
     }

@@ -69,7 +69,7 @@ pub struct PagePlan {
 pub struct Layout {
     limits: Limits,
     rules: Interner,
-    /// Free rows. Rows are numbered through all blobs.
+    /// Free rows. Rows are numbered consecutively across all blobs.
     rows: FreeEntries,
     pages: FreeEntries,
     /// Rows of each table, by the number of its first page.
@@ -210,8 +210,8 @@ impl<'layout> Cursor<Box<dyn Iterator<Item = EntryBlock> + 'layout>> {
 }
 
 impl<I: Iterator<Item = EntryBlock>> Cursor<I> {
-    /// Appends the rows of a page, and returns the number of the first one. If they begin a new free part, the row
-    /// `before` precedes them.
+    /// Appends the rows of a page, and returns the number of the first row. If the rows begin a new free part, the row
+    /// `before` precedes them there.
     fn append(&mut self, before: u32, rows: &[u32]) -> Result<u32, Full> {
         let count = u32::try_from(rows.len()).map_err(|_| Full::Rows)?;
         // Even a page without rows needs a position in the same blob as the row before it.

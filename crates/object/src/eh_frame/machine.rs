@@ -18,7 +18,7 @@ pub(super) const fn frame_pointer(machine: Machine) -> Register {
     }
 }
 
-/// Returns the vendor of the decoded extensions of call frame instructions.
+/// Returns the vendor whose extensions of the call frame instructions are decoded.
 pub(super) const fn vendor(machine: Machine) -> Vendor {
     match machine {
         Machine::X86_64 => Vendor::Default,

@@ -60,7 +60,7 @@ impl Kind {
             b"libc_start_main_stage2" => Some(Self::MuslMain),
             b"start" | b"start_c11" => Some(Self::MuslThread),
             b"runtime.asmcgocall" => Some(Self::StackSwitch),
-            // The entry point of a Go library is called by the dynamic linker.
+            // The entry point of a Go library is not an outermost function: the dynamic linker calls it.
             name if OUTERMOST.contains(&name) || name.starts_with(b"_rt0_") && !name.ends_with(b"_lib") => {
                 Some(Self::Outermost)
             }
@@ -108,8 +108,8 @@ fn distance_to_next(starts: &[u64], begin: u64) -> u64 {
 
 /// Returns the rule for `runtime.asmcgocall` with this code; `None` if its instructions are not known.
 ///
-/// The function stores the goroutine on the stack of the thread, and then the distance from the goroutine's stack
-/// pointer to the end of its stack. The offsets of both depend on the version of Go (src/runtime/asm_amd64.s).
+/// The function stores the goroutine on the stack of the thread, and then the distance from the goroutine's stack pointer to the
+/// end of its stack. The stack offsets of the two words depend on the version of Go (src/runtime/asm_amd64.s).
 fn stack_switch(machine: Machine, code: &[u8]) -> Option<Rule> {
     // mov 8(%rdi),%rdi; sub %rdx,%rdi
     const DISTANCE: [u8; 7] = [0x48, 0x8b, 0x7f, 0x08, 0x48, 0x29, 0xd7];

@@ -80,7 +80,7 @@ pub fn addresses(elf: &Elf<impl Source>) -> Result<Vec<u64>, ElfError> {
     Ok(defined.map(|symbol| symbol.st_value.get(LE)).collect())
 }
 
-/// Returns the number of dynamic symbols. Only the hash tables have it.
+/// Returns the number of dynamic symbols. Only the hash tables state this number.
 fn count(elf: &Elf<impl Source>) -> Result<u64, ElfError> {
     if let Some(table) = elf.dynamic_value(DT_HASH) {
         let header: HashHeader<LittleEndian> = elf.entry(table, 0)?;

@@ -15,7 +15,7 @@ const MAX_FUNCTIONS: u64 = 1 << 22;
 const UNSIGNED_4: u8 = 0x03;
 const SIGNED_4_FROM_TABLE: u8 = 0x3b;
 
-/// Returns the addresses of all functions, sorted; none if the object has neither table.
+/// Returns the addresses of all functions, sorted, or an empty list if the object has neither table.
 pub fn find(elf: &Elf<impl Source>) -> Vec<u64> {
     eh_frame_starts(elf).or_else(|| symbol_table::function_starts(elf).ok().flatten()).unwrap_or_default()
 }

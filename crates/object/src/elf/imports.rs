@@ -27,7 +27,7 @@ const TABLES: [(DynamicTag, DynamicTag); 2] = [(DT_JMPREL, DT_PLTRELSZ), (DT_REL
 /// Mask of a relocation's type in `r_info`.
 const TYPE: u64 = 0xffff_ffff;
 
-/// Symbol of a GOT slot: the dynamic linker stores its address there.
+/// Symbol whose address the dynamic linker stores in a GOT slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Import {
     pub(crate) name: String,
@@ -82,7 +82,8 @@ impl SlotRelocations {
     }
 }
 
-/// Returns the addresses of the resolvers of the object's indirect functions with one of these names. Damaged symbols have none.
+/// Returns the addresses of the resolvers of the object's indirect functions with one of these names. Names whose symbols are
+/// damaged are left out.
 pub(crate) fn resolvers(elf: &Elf<impl Source>, names: &[&str]) -> Vec<VirtOffset> {
     let symbols = names.iter().flat_map(|name| dynamic_symbols::definitions(elf, name).unwrap_or_default());
     symbols.filter(|symbol| symbol.kind == SymbolKind::Indirect).map(|symbol| symbol.virt).collect()

@@ -1,6 +1,6 @@
 //! Supported architectures.
 
-/// Architecture of an object's code. Both are little-endian.
+/// Architecture of an object's code. Both architectures are little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Machine {
     /// x86-64.

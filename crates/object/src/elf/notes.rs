@@ -23,8 +23,8 @@ pub fn build_id(elf: &Elf<impl Source>) -> Result<Option<BuildId>, ElfError> {
     Ok(note(elf, b"GNU", NT_GNU_BUILD_ID, has_valid_length)?.map(|content| BuildId(content.into())))
 }
 
-/// Finds the build ID by the section headers. This is for separate debug files: their program headers are copies of the
-/// original object's, and lead to no contents. Unreadable sections are skipped.
+/// Finds the build ID by the section headers. This is for separate debug files: the program headers of such a file are
+/// copied from the original object, and lead to no contents. Unreadable sections are skipped.
 pub fn build_id_of_sections(sections: &Sections<'_, impl Source>) -> Option<BuildId> {
     let mut notes = sections.headers().iter().filter(|section| section.sh_type.get(LE) == SHT_NOTE);
     notes.find_map(|section| {

@@ -51,9 +51,9 @@ pub(crate) fn virt_offset(segments: &[Segment], offset: FileOffset) -> Option<Vi
     segment.virt.checked_add(offset.0 - segment.offset).map(VirtOffset)
 }
 
-/// Returns the number of bytes in memory from the file offset `offset` to the end of its writable segment, with
-/// `.bss`. Returns `None` if no writable segment contains the offset. The offset may be before the segment in its
-/// first page, because the kernel maps whole pages.
+/// Returns the number of bytes in memory from the file offset `offset` to the end of the writable segment that it
+/// belongs to, including `.bss`. Returns `None` if no writable segment contains the offset. The offset may be before
+/// the segment in its first page, because the kernel maps whole pages.
 pub fn variables_from(segments: &[Segment], offset: u64) -> Option<u64> {
     segments.iter().filter(|segment| segment.kind == PT_LOAD && segment.writable).find_map(|segment| {
         let end = segment.offset.checked_add(segment.memory_size)?;

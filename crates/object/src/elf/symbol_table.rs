@@ -24,7 +24,8 @@ const MAX_VARIABLES: usize = 1 << 22;
 /// same long name.
 const MAX_NAME: usize = 4096;
 
-/// Maximum length of all names together, in sizes of the tables. Linkers let a name share the end of another one.
+/// Maximum total length of all names, as a multiple of the size of both tables. Names can be longer than the string
+/// table together, because linkers let a name share the end of another one.
 const MOST_SHARED: usize = 8;
 
 /// Maximum memory of the functions that are found, in bytes.
@@ -67,7 +68,7 @@ pub(crate) fn find_dynamic_functions(
 }
 
 /// Returns the kind, the address and the size in bytes of the first `limit` functions that have a kind. `kind_of` returns the
-/// kind for a name. Returns none if the symbol table is stripped.
+/// kind for a name. Returns an empty list if the symbol table is stripped.
 pub(crate) fn find_first_functions<K>(
     elf: &Elf<impl Source>,
     limit: usize,
@@ -85,8 +86,8 @@ pub(crate) fn find_first_functions<K>(
     Ok(found)
 }
 
-/// Returns the offset in the TLS block and the size of each thread-local variable with a name that `has_name`
-/// accepts. Returns none if the symbol table is stripped.
+/// Returns the offset in the TLS block and the size of each thread-local variable with a name that `has_name` accepts.
+/// Returns an empty list if the symbol table is stripped.
 pub(crate) fn find_thread_locals(
     elf: &Elf<impl Source>,
     has_name: impl Fn(&[u8]) -> bool,
@@ -100,8 +101,8 @@ pub(crate) fn find_thread_locals(
     Ok(found)
 }
 
-/// Returns the addresses of the variables with this name and this size in bytes, at most [`MAX_SAME_NAME`]. Returns none if
-/// the symbol table is stripped.
+/// Returns the addresses of the variables with this name and this size in bytes, at most [`MAX_SAME_NAME`]. Returns an empty list
+/// if the symbol table is stripped.
 pub(crate) fn find_variables_named(elf: &Elf<impl Source>, name: &[u8], size: u64) -> Result<Vec<u64>, ElfError> {
     let mut found = Vec::new();
     for_each_symbol(elf, SHT_SYMTAB, |other, symbol| {
@@ -114,7 +115,7 @@ pub(crate) fn find_variables_named(elf: &Elf<impl Source>, name: &[u8], size: u6
 }
 
 /// Returns the names and the addresses of the variables with names that `has_name` accepts, at most [`MAX_NAMED_VARIABLES`].
-/// Returns none if the symbol table is stripped.
+/// Returns an empty list if the symbol table is stripped.
 pub(crate) fn find_variables_by_name(
     elf: &Elf<impl Source>,
     has_name: impl Fn(&[u8]) -> bool,
@@ -129,7 +130,7 @@ pub(crate) fn find_variables_by_name(
 }
 
 /// Returns the name of the variable at each of `addresses`; `None` for an address without a variable in the symbol
-/// tables. If there are several variables, the smallest one counts.
+/// tables. If several variables contain an address, the smallest one counts.
 pub(crate) fn find_variables(elf: &Elf<impl Source>, addresses: &[u64]) -> Result<Vec<Option<String>>, ElfError> {
     let mut sorted: Vec<(u64, usize)> = addresses.iter().copied().zip(0..).collect();
     sorted.sort_unstable();

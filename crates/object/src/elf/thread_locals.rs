@@ -27,8 +27,8 @@ pub fn segment(elf: &Elf<impl Source>) -> Option<&Segment> {
     elf.segments().iter().find(|segment| segment.kind == PT_TLS)
 }
 
-/// Returns the distance of the TLS block of an x86-64 executable from the thread pointer, which is negative (lld,
-/// ELF/InputSection.cpp, `getTlsTpOffset`).
+/// Returns the distance of the TLS block of an x86-64 executable from the thread pointer. The distance is negative
+/// (lld, ELF/InputSection.cpp, `getTlsTpOffset`).
 pub fn block(elf: &Elf<impl Source>) -> Option<i64> {
     let segment = segment(elf)?;
     let end = segment.virt.wrapping_add(segment.memory_size);

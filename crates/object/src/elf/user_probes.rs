@@ -72,7 +72,7 @@ fn decode(elf: &Elf<impl Source>, note: &[u8], provider: &str, base: Option<u64>
         return None;
     }
     let (name, arguments) = (texts.next()?.ok()?.to_owned(), texts.next()?.ok()?);
-    // prelink moves the object without changing its notes.
+    // prelink moves the object, but does not change the addresses in its notes. `moved` is the distance.
     let moved = base.map_or(0, |base| base.wrapping_sub(noted_base));
     let in_segment = |address: u64, is_valid: fn(&Segment) -> bool| {
         let address = address.wrapping_add(moved);
@@ -117,8 +117,8 @@ const fn nop(machine: Machine) -> &'static [u8] {
     }
 }
 
-/// Returns the place of an argument in a note, such as `-4@%eax`: the bytes of the value, negative if it is signed, and an operand
-/// of the assembler. Operands with a symbol, a second register or a floating-point register have no place.
+/// Returns the place of an argument in a note, such as `-4@%eax`: the size of the value in bytes, negative for a signed value,
+/// and an operand of the assembler. Operands with a symbol, a second register or a floating-point register have no place.
 fn place_of(machine: Machine, argument: &str) -> Option<ArgumentPlace> {
     let (size, operand) = argument.split_once('@')?;
     let (is_signed, size) = size.strip_prefix('-').map_or((false, size), |size| (true, size));
@@ -175,7 +175,7 @@ fn aarch64_register(name: &str) -> Option<u8> {
         return Some(31);
     }
     let number = name.strip_prefix(['x', 'w'])?;
-    // A sign would be accepted by the parser of numbers.
+    // `parse` would accept a sign before the digits.
     if !number.starts_with(|letter: char| letter.is_ascii_digit()) {
         return None;
     }
@@ -196,7 +196,7 @@ fn number(text: &str) -> Option<i64> {
     Some(if is_negative { number.wrapping_neg() } else { number })
 }
 
-/// Returns the number of a call's argument by its location in a note, such as `8@%rdi`.
+/// Returns the number of the call argument that is passed in the register of a place in a note, such as `8@%rdi`.
 fn argument_of(machine: Machine, place: &str) -> Option<u8> {
     let register = place.trim_start_matches('-').strip_prefix("8@")?;
     let registers = match machine {

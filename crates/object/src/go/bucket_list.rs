@@ -12,9 +12,9 @@ use super::version::ProfileLayout;
 
 /// Maximum number of buckets. Large servers have some ten thousand.
 const MAX_BUCKETS: usize = 1_000_000;
-/// Maximum number of frames of the new buckets of a reading: 128 MiB.
+/// Maximum number of frames of the new buckets of a reading (128 MiB).
 const MAX_FRAMES: usize = 1 << 24;
-/// Mean number of frames of the new buckets, if as many as permitted are new. Most stacks have less than 32 frames.
+/// Number of frames that are permitted for each further bucket that the list may have. Most stacks have less than 32 frames.
 const FRAMES: usize = 64;
 /// Number of frames that are permitted in any case.
 const LEAST_FRAMES: usize = 1 << 16;
@@ -34,8 +34,8 @@ const DEPTH_BITS: u32 = u16::BITS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ListedBucket {
     pub(super) address: u64,
-    /// Size of each block in bytes, less than 2^48, and number of frames of the stack in the low bits. Two words for each bucket
-    /// suffice.
+    /// Size of each block in bytes, less than 2^48, and in the low bits the number of frames of the stack. So a bucket takes only
+    /// two words.
     size_and_depth: u64,
 }
 
@@ -78,8 +78,9 @@ impl BucketList {
         self.0.last().map_or(0, |bucket| bucket.address)
     }
 
-    /// Reads the buckets from `head`, the newest one, to the newest one of the last reading. `most`: maximum number of buckets with
-    /// the earlier ones. Returns their stacks as `convert` returns them, the oldest first. After an error, the list is as before.
+    /// Reads the buckets from `head`, the newest one, to the newest one of the last reading. `most`: maximum number of all
+    /// buckets, old and new. Returns what `convert` returns for the stack of each new bucket, the oldest first. After an error,
+    /// the list is as before.
     pub(super) fn extend<M: TargetMemory, T>(
         &mut self,
         blocks: &mut Blocks<'_, M>,
@@ -162,14 +163,14 @@ pub(super) fn hash_of(stack: &[u64], size: u64) -> u64 {
 /// Detector of a cycle in a list (Brent, "An Improved Monte Carlo Factorization Algorithm", 1980).
 #[derive(Debug, Default)]
 struct CycleDetector {
-    /// An address of the list. It moves forward when twice as many addresses have passed.
+    /// An address that has passed. A later address replaces it after twice as many addresses as the last time.
     mark: u64,
     passed: u64,
     limit: u64,
 }
 
 impl CycleDetector {
-    /// Returns true if `address` has passed before. It is not noticed the first time.
+    /// Returns true if `address` is the mark, which shows that the list has a cycle. A cycle is found only after some rounds.
     const fn closes(&mut self, address: u64) -> bool {
         if address == self.mark {
             return true;

@@ -18,7 +18,7 @@ const HEADER: u64 = 32;
 const HAS_STRINGS: u8 = 2;
 /// Number of bytes of data read at once.
 const CHUNK: u64 = 1 << 20;
-/// Maximum length of the encoded length of the version, and of the version.
+/// Maximum number of bytes of the version together with its encoded length.
 const MAX_VERSION: u64 = 10 + 256;
 
 /// Returns the version of the toolchain; `None` if the object has no build information.
@@ -41,7 +41,7 @@ fn find(elf: &Elf<impl Source>) -> Result<Option<u64>, ElfError> {
     if let Some((start, size)) = named {
         return find_in(elf, start, size);
     }
-    // Without section headers, it is at the start of the first writable segment.
+    // Without the section, the build information is at the start of the first writable segment.
     let segment = elf.segments().iter().find(|segment| segment.kind == PT_LOAD && segment.writable);
     segment.map_or(Ok(None), |segment| find_in(elf, segment.virt, segment.file_size))
 }

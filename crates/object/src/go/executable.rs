@@ -42,7 +42,7 @@ impl GoExecutable {
         &self.version
     }
 
-    /// Returns false if the program cannot read its own profile, so that the linker has turned sampling off.
+    /// Returns false if the program cannot read its own profile. In this case, the linker has turned sampling off.
     #[must_use]
     pub const fn keeps_profile(&self) -> bool {
         self.variables.is_some()

@@ -29,8 +29,8 @@ impl<'a, S: Source> FileBytes<'a, S> {
         Self { elf, size, pieces: FxHashMap::default(), last: (u64::MAX, Rc::default()), reads: 0 }
     }
 
-    /// Returns the bytes from the file offset `offset` to the end of its piece. Returns none after the end of the file, and
-    /// if too much was read.
+    /// Returns the bytes from the file offset `offset` to the end of its piece. Returns no bytes after the end of the file, or if
+    /// too much was read.
     fn rest_of_piece(&mut self, offset: u64) -> &[u8] {
         let number = offset / PIECE;
         if self.last.0 != number {

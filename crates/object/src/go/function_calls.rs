@@ -8,9 +8,9 @@ use crate::elf::{Elf, Source};
 const MAX_CALLS: usize = 256;
 /// Maximum number of pairs of the tables that are read. A look-up in a large function takes some thousand.
 const MAX_STEPS: u32 = 1 << 26;
-/// Smallest number of a kind that a function with inlined calls, or an inlined function, has only if the compiler has generated
-/// it: a method wrapper, or the function of a `go` or `defer` statement (`FuncIDWrapper`, internal/abi/symtab.go). The number is 21
-/// in Go 1.19, and 23 in Go 1.27. The other kinds from 21 on belong to functions in assembly.
+/// Smallest number for the kind of functions that the compiler generates: method wrappers, and the functions of `go` and `defer`
+/// statements (`FuncIDWrapper`, internal/abi/symtab.go). The number is 21 in Go 1.19, and 23 in Go 1.27. The other kinds from 21
+/// on are functions in assembly, which are neither inlined nor have inlined calls.
 const FIRST_WRAPPER: u8 = 21;
 /// Maximum length of a name or a path in bytes. Longer ones are cut. Names of generic functions have some hundred.
 const MAX_STRING: usize = 4096;
@@ -25,7 +25,7 @@ pub(super) struct FunctionCalls<'a, S> {
 /// A call of a function at an instruction. The function may be inlined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FunctionCall {
-    /// Address with the source line of the instruction in the function.
+    /// Address whose source line is the line of the instruction in the function.
     pub(super) address: u64,
     /// File offset of the name of the function.
     name: u64,

@@ -12,7 +12,7 @@ use crate::elf::{Elf, ElfError, Source};
 const INLINED_CALLS: u64 = 2;
 /// Number of the data with the inlined calls (`FUNCDATA_InlTree`).
 const INLINE_TREE: u64 = 3;
-/// Offset of data that a function does not have.
+/// Offset that stands for data that a function does not have.
 const NO_DATA: u32 = u32::MAX;
 
 /// Table of functions, as places in the file.
@@ -132,7 +132,7 @@ impl FunctionTable {
         self.name_at(bytes, record.checked_add(4)?)
     }
 
-    /// Returns the file offset of the name with the offset at `place`.
+    /// Returns the file offset of the name whose offset in the names is stored at `place`.
     fn name_at(&self, bytes: &mut FileBytes<'_, impl Source>, place: u64) -> Option<u64> {
         self.names.checked_add(bytes.number(place)?.into())
     }
@@ -157,7 +157,7 @@ impl FunctionTable {
     }
 
     fn function(&self, bytes: &mut FileBytes<'_, impl Source>, entry: u64, record: u64) -> Option<TableFunction> {
-        // The record has eleven words from Go 1.20 on, and ten before. Then follow the offsets of tables and of data.
+        // The record has eleven words from Go 1.20 on, and ten before. The offsets of tables and of data follow it.
         let size: u64 = if self.is_from_1_20 { 44 } else { 40 };
         let mut number = |word: u64| bytes.number(record.checked_add(4 * word)?);
         let (files, lines, tables, first_file) = (number(5)?, number(6)?, number(7)?, number(8)?);

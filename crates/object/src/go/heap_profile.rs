@@ -6,13 +6,13 @@ use memtrace_model::{AbsAddr, Bytes};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeapProfile {
     /// Number of collections that have ended. The profile shows the state after the last collection but one, or after
-    /// the last one if the program has called `runtime.GC`: the runtime publishes numbers only when all frees of their
-    /// moment are known.
+    /// the last one if the program has called `runtime.GC`: the runtime publishes the numbers of a cycle only when all
+    /// frees of the cycle are known.
     pub collections: u32,
-    /// False if the numbers are all samples so far: the caller has requested them, or nothing was published yet, because fewer than
-    /// two collections have ended. The program itself would write them then, too.
+    /// False if the numbers are all samples so far: the caller has requested them, or nothing was published yet, because fewer
+    /// than two collections have ended. In the second case, the profile that the program itself writes has all samples too.
     pub is_published: bool,
-    /// True if a collection has ended during each try, so that the buckets are of two collections.
+    /// True if a collection has ended during each try to read the buckets, so that their numbers belong to different collections.
     pub is_mixed: bool,
     /// Mean number of allocated bytes from one sampled byte to the next.
     pub rate: Bytes,

@@ -13,11 +13,11 @@ pub struct ProfileChanges {
     rates: Vec<(usize, Bytes)>,
     /// Number of allocated blocks of each bucket that the program has inherited.
     inherited: Vec<u64>,
-    /// Number of collections when all samples that were read before the runtime had published them are published.
+    /// Number of collections after which the runtime has published all samples that were read before their publication.
     ahead_until: Option<u32>,
 }
 
-/// Numbers of a bucket whose changes were returned.
+/// Numbers of a bucket that the changes returned so far add up to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Applied {
     allocs: u64,
@@ -29,7 +29,7 @@ struct Applied {
 pub struct ProfileDifference {
     /// Buckets that have changed, in their order.
     pub changes: Vec<BucketChange>,
-    /// Number of buckets whose numbers have decreased. They have no change: the numbers of a valid profile only grow.
+    /// Number of buckets whose numbers have decreased. They are not in `changes`: the numbers of a valid profile only grow.
     pub decreased: u64,
 }
 
@@ -62,7 +62,7 @@ impl ProfileChanges {
                 difference.decreased += 1;
                 continue;
             }
-            // Samples that were read before they were published stay. Their publication is no new change.
+            // Samples that were read before their publication still count, so their publication is no new change.
             let allocs = bucket.allocs.max(applied.allocs);
             let frees = bucket.frees.max(applied.frees);
             if (allocs, frees) != (applied.allocs, applied.frees) {
@@ -102,14 +102,14 @@ impl ProfileChanges {
         }
     }
 
-    /// Returns true if samples that were read may not be published yet.
+    /// Returns true if some samples that were read are perhaps not published yet.
     fn is_ahead(&mut self, collections: u32) -> bool {
         self.ahead_until = self.ahead_until.filter(|until| collections < *until);
         self.ahead_until.is_some()
     }
 }
 
-/// Sampling rates of buckets, which are passed in their order.
+/// Sampling rates of buckets. The caller asks for the buckets in order.
 struct Rates<'a> {
     /// Rates of later buckets.
     left: &'a [(usize, Bytes)],
@@ -128,7 +128,7 @@ impl Rates<'_> {
     }
 }
 
-/// Returns a bucket without the blocks that the program has inherited. `inherited`: number of their allocations.
+/// Returns a bucket without the blocks that the program has inherited. `inherited`: number of the inherited blocks.
 const fn own(bucket: &Bucket, inherited: u64) -> Bucket {
     Bucket {
         size: bucket.size,

@@ -75,7 +75,7 @@ impl ProfileReader {
         self.list.truncate(request.known);
         let variables = self.variables()?;
         let rate = match u64::from_le_bytes(read(memory, self.address(variables.rate))?) {
-            // A program that stops to sample still publishes the frees of its samples.
+            // A program that has stopped sampling still publishes the frees of its samples.
             0 => self.rate.ok_or(ProfileError::RateIsZero)?,
             rate if rate > MAX_RATE => return Err(ProfileError::Rate(rate)),
             rate => Bytes(rate),
@@ -126,7 +126,7 @@ impl ProfileReader {
         Ok((known..).zip(stacks).map(stack).collect())
     }
 
-    /// Reads the numbers of all buckets. Returns them, and false if they have samples that were not published.
+    /// Reads the numbers of all buckets. Returns the numbers, and false if they can include samples that are not published.
     fn counts<M: TargetMemory>(
         &self,
         memory: &M,
@@ -140,7 +140,7 @@ impl ProfileReader {
         }
         let settled = reader.published(|| self.collections(memory))?;
         let is_zero = |counts: &Option<Counts>| *counts == Some(Counts { allocs: 0, frees: 0 });
-        // The program itself shows all cycles then (`memProfileInternal`, runtime/mprof.go).
+        // If nothing is published, the program itself shows all cycles (`memProfileInternal`, runtime/mprof.go).
         if settled.counts.iter().all(is_zero) {
             return Ok((reader.settled(CycleSum::All)?, false));
         }

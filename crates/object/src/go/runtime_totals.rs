@@ -100,7 +100,7 @@ impl TotalsLocation {
     }
 }
 
-/// Returns the value that all of `values` are; `None` if there are too few.
+/// Returns the value that all of `values` have; `None` if they differ or if there are too few.
 fn agreed(values: &[u64]) -> Option<u64> {
     let first = *values.first()?;
     (values.len() >= LEAST_CALLS && values.iter().all(|value| *value == first)).then_some(first)

@@ -31,8 +31,9 @@ pub(super) struct CountsReader<'a, 'm, M> {
 }
 
 impl<M: TargetMemory> CountsReader<'_, '_, M> {
-    /// Reads the published numbers until two readings of the same cycle are equal. `cycle` returns the number of the cycle. If it
-    /// changes during each reading, only the numbers that are published already are read, from buckets of different cycles.
+    /// Reads the published numbers until two readings of the same cycle are equal. `cycle` returns the number of the cycle. If
+    /// the number changes during each reading, only the published profile is read. The numbers of its buckets can belong to
+    /// different cycles.
     pub(super) fn published(
         &mut self,
         cycle: impl Fn() -> Result<u32, ProfileError>,
@@ -47,7 +48,7 @@ impl<M: TargetMemory> CountsReader<'_, '_, M> {
         }
         match last {
             Some(last) if last.is_compared => Ok(last),
-            // The last try was the only one of its cycle.
+            // The last complete reading was the only one of its cycle, so one more reading is compared with it.
             Some(last) => {
                 let again = self.of_one_cycle(&cycle, Some(&last))?;
                 Ok(again.filter(|again| again.is_compared).unwrap_or(last))
@@ -109,7 +110,8 @@ impl SettledCounts {
     }
 }
 
-/// Returns the number of buckets whose numbers differ, or contradict each other. Buckets without earlier numbers differ.
+/// Returns the number of buckets whose numbers differ, or contradict each other. Buckets without earlier numbers count as
+/// different.
 fn changed(earlier: &[Option<Counts>], later: &[Option<Counts>]) -> u64 {
     let equal = earlier.iter().zip(later).filter(|(earlier, later)| earlier.is_some() && earlier == later);
     (later.len() - equal.count()) as u64

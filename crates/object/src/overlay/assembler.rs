@@ -265,7 +265,7 @@ impl Assembler {
             Operand::Based(_, offset) => {
                 self.bytes.push(0x80 | reg | base);
                 if base == Reg::Rsp.number() {
-                    // rsp and r12 as a base need a SIB byte; an index of 4 is none.
+                    // The bases rsp and r12 need a SIB byte. In it, the index 4 means that there is no index register.
                     self.bytes.push(0x24);
                 }
                 self.copy(&offset.to_le_bytes());
@@ -281,7 +281,8 @@ impl Assembler {
                 self.copy(&distance);
             }
             Operand::Thread(offset) => {
-                // Without the SIB byte for neither base nor index, the offset would be relative to rip.
+                // This SIB byte states that there is neither a base nor an index. Without it, the offset would be
+                // relative to rip.
                 self.copy(&[0x04 | reg, 0x25]);
                 self.copy(&offset.to_le_bytes());
             }
@@ -334,7 +335,7 @@ impl Assembler {
         self.encode(false, true, &[((op as u8) << 3) | 3], to.number(), source, &[]);
     }
 
-    /// Has a constant as its source, which is sign-extended.
+    /// Appends `op` with a constant as the source. The processor sign-extends the constant.
     pub(super) fn op_constant(&mut self, op: Op, value: i32, to: impl Into<Operand>) {
         self.encode(false, true, &[0x81], op as u8, to.into(), &value.to_le_bytes());
     }
@@ -372,12 +373,12 @@ impl Assembler {
         self.encode(false, true, &[0xc1], direction as u8, register.into(), &[count]);
     }
 
-    /// Shifts by the lower 6 bits of cl. The flags stay if these are 0.
+    /// Shifts by the lower 6 bits of cl. The flags stay if these bits are 0.
     pub(super) fn shift_by_cl(&mut self, direction: Shift, register: Reg) {
         self.encode(false, true, &[0xd3], direction as u8, register.into(), &[]);
     }
 
-    /// Shifts `to` to the right, and fills it with the lower bits of `source`.
+    /// Shifts `to` to the right, and fills its upper bits with the lower bits of `source`.
     pub(super) fn shrd(&mut self, count: u8, source: Reg, to: Reg) {
         self.encode(false, true, &[0x0f, 0xac], source.number(), to.into(), &[count]);
     }
@@ -387,7 +388,7 @@ impl Assembler {
         self.encode(false, true, &[0x0f, 0xba], 5, to.into(), &[bit]);
     }
 
-    /// Sets the bit whose number is in a register, modulo 64.
+    /// Sets a bit of `to`. Its number is the content of the register `bit`, modulo 64.
     pub(super) fn bts_of(&mut self, bit: Reg, to: Reg) {
         self.encode(false, true, &[0x0f, 0xab], bit.number(), to.into(), &[]);
     }
@@ -417,7 +418,7 @@ impl Assembler {
         self.encode(true, true, &[0x0f, 0xb1], source.number(), to, &[]);
     }
 
-    /// Compares al with a byte in memory, and exchanges the byte for cl.
+    /// Compares al with a byte in memory. If they are equal, stores cl in memory, else loads the byte into al.
     pub(super) fn lock_cmpxchg_cl(&mut self, to: Operand) {
         self.encode(true, false, &[0x0f, 0xb0], Reg::Rcx.number(), to, &[]);
     }

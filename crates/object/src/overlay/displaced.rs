@@ -1,7 +1,8 @@
 //! The displaced instruction of a site: the one that the jump to the stub replaces.
 //!
 //! The stub executes it in the place of the original. An operand that is relative to the instruction pointer gets another
-//! distance. If the instruction reads flags, the stub first repeats the comparison that has set them, because it changes them.
+//! distance. If the instruction reads flags, the stub first repeats the comparison that sets the flags, because the code of the
+//! stub changes them.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
@@ -9,7 +10,8 @@ use super::assembler::{Assembler, Reg};
 use super::error::StubError;
 use super::site::OverlaySite;
 
-/// Checks the description of the displaced instruction with a decoder. `changed`: registers that the stub changes before it.
+/// Checks the description of the displaced instruction with a decoder. `changed`: registers that the stub changes before it
+/// executes the instruction.
 pub(super) fn check(site: &OverlaySite, changed: &[Reg]) -> Result<(), StubError> {
     let refused = |reason: &str| Err(StubError::Operand(format!("{}: {reason}", site.name)));
     let mut decoder = Decoder::with_ip(64, &site.original, site.virt.0, DecoderOptions::NONE);
@@ -25,7 +27,7 @@ pub(super) fn check(site: &OverlaySite, changed: &[Reg]) -> Result<(), StubError
     }
     let is_movable = match instruction.flow_control() {
         FlowControl::Next => !site.is_jump,
-        // With a prefix for the operand size, processors disagree about the length.
+        // A branch with a prefix for the operand size is refused, because processors disagree about its length.
         FlowControl::ConditionalBranch => !site.is_jump && found.is_some() && length == 6,
         FlowControl::UnconditionalBranch => site.is_jump && found.is_some() && length == 5,
         _ => false,
@@ -40,7 +42,7 @@ pub(super) fn check(site: &OverlaySite, changed: &[Reg]) -> Result<(), StubError
     }
 }
 
-/// Returns the place of the 32-bit field that is relative to the instruction pointer, and the address it leads to.
+/// Returns the offset of the 32-bit field that is relative to the instruction pointer, and the address that the field leads to.
 fn relative_field(decoder: &Decoder<'_>, instruction: &Instruction) -> Option<(usize, u64)> {
     let fields = decoder.get_constant_offsets(instruction);
     if instruction.is_ip_rel_memory_operand() {

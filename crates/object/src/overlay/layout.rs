@@ -58,14 +58,15 @@ pub const LARGE: u64 = 0x60;
 pub const OWNER_PID: u64 = 0x68;
 /// Offset in the data of the start time of that memtrace: 64 bits.
 pub const OWNER_START: u64 = 0x70;
-/// Offset in the data of the greatest distance, in slots, between an address in the table and its first slot: 8 bits. A search goes
-/// no farther. It only grows; 0 belongs to an empty table.
+/// Offset in the data of the greatest distance, in slots, between an address in the table and its first slot: 8 bits. A search
+/// goes no farther. The distance only grows. It is 0 in a new table.
 pub(crate) const MAX_DISTANCE: u64 = 0x78;
-/// Offset in the data of the filter: bytes that count the addresses in the table with the same bits 4 to 17. A count of 255 stays.
+/// Offset in the data of the filter: each byte counts the addresses in the table with the same bits 4 to 17. A count that has
+/// reached 255 no longer changes.
 pub const FILTER: u64 = 0x1000;
-/// Offset in the data of the table of sampled addresses: 64 bits each. 0 is a slot that was never used, and 1 one whose address was
-/// removed. The upper 8 bits are the thinning level at which the address was inserted. The first slot of an address is the upper 16
-/// bits of its product with 0x9e3779b97f4a7c15.
+/// Offset in the data of the table of sampled addresses: 64 bits each. The word 0 is a slot that was never used, and 1 is a slot
+/// whose address was removed. The upper 8 bits are the thinning level at which the address was inserted. The first slot of an
+/// address is the upper 16 bits of its product with 0x9e3779b97f4a7c15.
 pub const TABLE: u64 = 0x5000;
 /// Number of counts of the filter.
 pub(crate) const FILTER_SIZE: u64 = 0x4000;

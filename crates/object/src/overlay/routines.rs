@@ -1,9 +1,9 @@
 //! Routines of the stub that all sites share.
 //!
 //! They follow no calling convention: each says which registers it reads and changes. The cold path of a site has saved all
-//! registers that a called function may change. The routines change no other register, no memory on the stack below their return
-//! address, and none of the target except for the words in the thread header. They take no lock: a thread that is stopped or
-//! killed at any instruction, or a child of a fork, does not hinder another one.
+//! registers that a called function may change. The routines change no other register and no memory on the stack below their
+//! return address. Of the target's memory, they change only the words in the thread header. They take no lock: a thread that is
+//! stopped or killed at any instruction, or a child of a fork, does not hinder another one.
 
 use super::assembler::Reg::{R8, R9, R10, R11, Rax, Rcx, Rdi, Rdx, Rsi};
 use super::assembler::{Assembler, Condition, Label, Op, Operand, Shift};
@@ -23,9 +23,9 @@ const LN_2: u32 = 0xb172_17f8;
 pub(super) const LARGE_BITS: u8 = 47;
 /// Highest thinning level. The hash of an address decides one level with each of its upper 16 bits.
 const LAST_LEVEL: i32 = 15;
-/// Index of the last slot of the table, which is a mask of indices too.
+/// Index of the last slot of the table. It is also the mask that keeps an index in the table.
 const LAST_SLOT: i32 = (SLOTS - 1) as i32;
-/// Index of the last count of the filter, which is a mask of indices too.
+/// Index of the last count of the filter. It is also the mask that keeps an index in the filter.
 pub(super) const LAST_COUNT: i32 = (FILTER_SIZE - 1) as i32;
 /// Offset from the thread pointer of a copy of the thread pointer (`tcbhead_t.self`, sysdeps/x86_64/nptl/tls.h).
 const THREAD_POINTER: u32 = 0x10;
@@ -33,7 +33,8 @@ const THREAD_POINTER: u32 = 0x10;
 /// Entries of the routines that sites use.
 #[derive(Clone, Copy)]
 pub(super) struct Routines {
-    /// `nop` with a uprobe, and `ret`: a block was sampled. The stack pointer is at the return address of the allocator function.
+    /// `nop` with a uprobe, and `ret`: a block was sampled. The stack pointer points to the return address of the allocator
+    /// function.
     pub(super) alloc_probe: Label,
     /// Draws the next countdown. See [`write_draw`].
     pub(super) draw: Label,
@@ -104,8 +105,9 @@ fn write_draw(out: &mut Assembler, exponential: Label) -> Label {
     out.set(1, Rax);
     out.ret();
 
-    // The thread has not counted in this session. What the words contain belongs to an earlier thread or session. The start of its
-    // random numbers is the hash of a number that no other thread gets. A time stamp would not do: a process can forbid `rdtsc`.
+    // The thread has not counted in this session. The words in the thread header are left over from an earlier thread or session.
+    // The seed of the thread's random numbers is the hash of a number that no other thread gets. A time stamp would not do: a
+    // process can forbid `rdtsc`.
     out.bind(first);
     out.mov(R8, Operand::Thread(THREAD_EPOCH));
     out.set(1, Rax);
@@ -178,7 +180,7 @@ fn write_exponential(out: &mut Assembler, exponential: Label) {
     out.shift(Shift::Right, 22, R11);
     out.op(Op::Sub, R11, R8);
 
-    // Bits 22 to 53 have the trailing zeros: the lowest bits of xorshift64* are the weakest.
+    // The trailing zeros are counted in bits 22 to 53, because the lowest bits of xorshift64* are the weakest.
     out.shift(Shift::Right, 22, Rax);
     out.bts(31, Rax);
     out.bsf(Rax, Rax);
@@ -231,7 +233,7 @@ fn write_insert(out: &mut Assembler, filter_add: Label, filter_remove: Label) ->
     out.shift(Shift::Right, 56, Rcx);
     out.op(Op::Cmp, R8, Rcx);
     out.branch(Condition::AboveOrEqual, next);
-    // Is the address left out between its level and the current one?
+    // Computes whether a level after the level of this address, up to the current one, leaves the address out.
     out.op_load(Op::Xor, Operand::data(SALT), Rdx);
     out.movabs(FACTORS[0], R10);
     out.imul(R10, Rdx);
@@ -266,7 +268,7 @@ fn write_insert(out: &mut Assembler, filter_add: Label, filter_remove: Label) ->
     out.clc();
     out.ret();
 
-    // A search must go as far as this slot before an address is in it.
+    // `MAX_DISTANCE` must cover the next slot before an address is stored there, so that a search finds it.
     out.bind(next);
     out.op_constant(Op::Add, 1, R11);
     out.op_constant(Op::Cmp, PROBED_SLOTS.cast_signed(), R11);
@@ -369,7 +371,7 @@ fn write_filter_add(out: &mut Assembler, filter_add: Label) {
     out.op_constant(Op::Cmp, 255, Rax);
     out.branch(Condition::Equal, end);
     out.lea(Operand::Based(Rax, 1), Rcx);
-    // The exchange fails only if the exchange of another thread has succeeded. It changes only al.
+    // The exchange fails only if the exchange of another thread has succeeded. A failed exchange changes only al.
     out.lock_cmpxchg_cl(count);
     out.branch(Condition::NotEqual, again);
     out.bind(end);

@@ -1,14 +1,15 @@
 //! Choice of the instructions of an allocator that a jump to the stub replaces.
 //!
-//! A site is one instruction. A thread is before it or after it, so the jump can be written while all threads are stopped,
-//! without a look at their stacks. It is chosen if all of these are proved:
+//! A site is one instruction. A stopped thread is either before or after the instruction, so the jump can be written while all
+//! threads are stopped, without a look at their stacks. An instruction is chosen if all of these are proved:
 //!
-//! - Each call of the function executes it once: the walk in `prefix` reaches it, the branches before it lead to failures or
-//!   to functions with their own sites (`bypass`), and nothing else leads to it or to the code before it (`windows`).
+//! - Each call of the function executes the instruction once: the walk in `prefix` reaches the instruction, the branches before
+//!   it lead to failures or to functions with their own sites (`bypass`), and nothing else leads to it or to the code before it
+//!   (`windows`).
 //! - The stub finds the arguments, and can undo the frame: `prefix` follows both, and requires that the code before the site
 //!   changes nothing else, because the stub calls the function again for a sampled block.
 //! - The stub has the registers that it overwrites for itself, and the flags too, or can set them again (`liveness`).
-//! - No other tool has a reason to change it, and no call counts at two sites (`conflicts`, `selection`).
+//! - No other tool has a reason to change the instruction, and no call counts at two sites (`conflicts`, `selection`).
 //!
 //! The first instruction of a function is never a site: a removed probe of another tool would write the original byte over the
 //! jump. An allocator without a site in `malloc`, `calloc`, `realloc` or `free` is refused as a whole.
@@ -103,7 +104,8 @@ fn choose_in<S: Source>(allocator: &Allocator, source: S) -> Result<AllocatorSit
     Ok(AllocatorSites { kinds: allocator.kinds.clone(), sites: selection.sites(), gaps })
 }
 
-/// Returns false if no object with these allocators is patched. [`choose`] reads the code, which takes some tens of milliseconds.
+/// Returns false if an object with these allocators is never patched. [`choose`] reads the code, which takes some tens of
+/// milliseconds.
 #[must_use]
 pub fn is_supported(kinds: &Kinds) -> bool {
     supported_kind(kinds).is_ok()
@@ -143,8 +145,8 @@ fn check_required<S: Source>(
     Ok(())
 }
 
-/// Returns the names of the functions that the search for the allocator has left out, with the reasons. Functions that only
-/// call another one are none of them.
+/// Returns the names of the functions that the search for the allocator has left out, with the reasons. Functions that only call
+/// another one are not listed.
 fn skipped(allocator: &Allocator) -> impl Iterator<Item = (String, SiteRefusal)> {
     allocator.skipped.iter().filter_map(|skipped| {
         let refusal = match skipped.reason {

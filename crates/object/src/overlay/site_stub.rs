@@ -1,9 +1,9 @@
 //! Code of one site: it counts the size, executes the displaced instruction, and jumps back.
 //!
 //! The hot path changes only scratch registers and flags that are dead at the site. It leads to the cold path if the countdown is
-//! too small for the size, or if the freed block may be a sampled one. The cold path saves all registers that a called function may
-//! change. Then there are two ways. It restores the registers and continues in the hot path. Or it drops the frame of
-//! the interrupted call, calls the function again, and returns the result to the caller.
+//! too small for the size, or if the freed block may be a sampled one. The cold path saves all registers that a called function
+//! may change. It then restores the registers and continues in the hot path, or it drops the frame of the interrupted call, calls
+//! the function again, and returns the result to the caller.
 //!
 //! The cold path must not use the red zone: a function without calls keeps data there. After the call of the function,
 //! it returns with all registers as the function has left them: a compiler knows which registers a function of the same
@@ -97,8 +97,8 @@ pub(super) fn write(
         Kind::Product { count, size, scratch } => {
             writer.out.mov(count, scratch);
             writer.out.imul(size, scratch);
-            // The function refuses the product. It does not do so if both factors are negative: such a call counts if their
-            // product is a small number, and returns null.
+            // After a signed overflow, the function refuses the product, so nothing counts. There is no signed overflow if both
+            // factors are negative and their product is small. Such a call counts, although the function returns null.
             writer.out.branch(Condition::Overflow, resume);
             writer.count(scratch, cold);
             writer.resumed(bias);
@@ -192,7 +192,7 @@ impl Writer<'_> {
         self.out.jmp(self.resume);
     }
 
-    /// Gives the registers back to the caller of the function. The stack pointer is at the return address then.
+    /// Restores the registers that the caller of the function had. Afterwards, the stack pointer points to the return address.
     fn restore_for_caller(&mut self) {
         for &(register, slot) in &self.site.slots {
             self.out.load(self.at_return_address(-i64::from(slot)), register);
@@ -262,8 +262,8 @@ impl Writer<'_> {
 
     /// Writes the cold path of a function that reallocates. `cold_old` is its start if the countdown has not ended.
     ///
-    /// The free of the old block is reported before the call, because another thread may get the address at once. If the call fails,
-    /// this is undone.
+    /// The free of the old block is reported before the call, because another thread may get the address at once. If the call
+    /// fails, the report is undone.
     fn cold_realloc(&mut self, cold: Label, cold_old: Label, old: Reg, size: Reg) {
         let [leave, not_taken, counted, call, call_again] = self.out.labels();
         let [end, failed] = self.out.labels();
@@ -289,7 +289,7 @@ impl Writer<'_> {
         self.out.branch(Condition::NotEqual, call);
         self.out.test_constant(WAS_SAMPLED, FLAGS);
         self.out.branch(Condition::Equal, leave);
-        // The routine has subtracted the size, unless it is one that is not counted.
+        // The routine has subtracted the size, unless the size is too large to be counted.
         self.out.load(SIZE, R10);
         self.out.mov(R10, Rax);
         self.out.shift(Shift::Right, LARGE_BITS, Rax);
@@ -307,7 +307,7 @@ impl Writer<'_> {
         self.out.bind(end);
         self.end();
 
-        // A reallocation to size 0 may free the block and return null.
+        // A reallocation to size 0 may free the block and return null. In this case, the report of the free remains.
         self.out.bind(failed);
         self.out.test_constant(WAS_SAMPLED, FLAGS);
         self.out.branch(Condition::Equal, end);
@@ -319,7 +319,7 @@ impl Writer<'_> {
         self.out.call(self.routines.undo_probe);
         self.out.jmp(end);
 
-        // The size is subtracted already: only a further call of the function must do it once more.
+        // The size is already subtracted. It is given back only before a further call of the function, which subtracts it again.
         self.enter(cold_old);
         self.out.mov(old, BLOCK);
         self.out.mov(size, R10);
@@ -353,7 +353,7 @@ impl Writer<'_> {
         for register in SAVED {
             let moved = self.site.arguments.iter().find(|(_, to)| *to == register);
             let source = moved.map_or(register, |(source, _)| *source);
-            // No source is lost before it is needed: it is in memory, or it is a register that stays.
+            // No source is overwritten before it is needed: it is in memory, or in a register that this loop does not write.
             match self.saved(source) {
                 Some(place) => self.out.load(place, register),
                 None => self.out.mov(source, register),

@@ -138,7 +138,7 @@ pub fn read(bytes: &[u8]) -> Option<(StubHeader, Vec<SiteRecord>)> {
     if checksum(contents) != header.checksum || !header.base.is_multiple_of(4096) || header.base == 0 {
         return None;
     }
-    // The checksum does not cover the header. The routines are the same for all sites.
+    // The checksum does not cover the header, so the expected header is computed. The routines do not depend on the sites.
     let without_sites = build(header.base, &[]).ok()?;
     let routines = ROUTINES as usize..without_sites.header.code_end as usize;
     let last = bytes.get(..DRAWS as usize)?.iter().rposition(|byte| *byte != TRAP)?;

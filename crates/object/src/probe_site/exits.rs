@@ -1,10 +1,10 @@
 //! Exits of a function: the instructions at which its calls end.
 //!
-//! A call ends with a return. A function can also end with a jump to another function, which then returns to the caller
-//! (a tail call). If the jump leads to code of the same object, the call ends at a return of the other function, so the
-//! analysis follows the jump. Calls also end at returns after the handlers of exceptions. A jump to another object, or by a
-//! pointer, is an exit itself: the code that it leads to is not known, or belongs to all users of another object. So is a
-//! jump of another function back to the entry: it begins a call of its own.
+//! A call ends with a return. A function can also end with a jump to another function, which then returns to the caller (a tail
+//! call). If the jump leads to code of the same object, the call ends at a return of the other function, so the analysis follows
+//! the jump. Calls also end at returns after the handlers of exceptions. A jump to another object, or by a pointer, is an exit
+//! itself: the code that it leads to is not known, or belongs to all users of another object. A jump from another function back
+//! to the entry is an exit too, because it begins a call of its own.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Search of a freeing function for an instruction with the word in front of the block in a register.
+//! Search of a freeing function for an instruction at which a register has the word in front of the block.
 //!
 //! In glibc this word has the size of the block (malloc/malloc.c, `chunk2mem`). A probe at the instruction need not read the
 //! memory of the process. Such a read costs more than all other work of a BPF program that only counts.
@@ -26,14 +26,14 @@ pub struct LoadedWord {
 }
 
 impl LoadedWord {
-    /// Returns the choice of this instruction. Its window must have no jump targets.
+    /// Returns the choice of this instruction. The window of the choice must have no jump targets.
     pub const fn choice(self) -> Choice {
         Choice { offset: self.offset, reason: Reason::Proven }
     }
 }
 
-/// Finds the first emulated instruction with the word in a register. Every call with a block executes the instruction once, and
-/// the argument with the block is unchanged there. The caller must still prove that no other code jumps between the entry and
+/// Finds the first emulated instruction at which a register has the word. Every call with a block executes the instruction once,
+/// and the argument with the block is unchanged there. The caller must still prove that no other code jumps between the entry and
 /// this instruction. `symbols` are the addresses of the object's symbols.
 pub fn find(code: &Code<'_>, symbols: &[u64]) -> Option<LoadedWord> {
     let found = candidate(code)?;

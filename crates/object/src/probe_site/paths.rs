@@ -1,8 +1,8 @@
 //! Control flow analysis of a function: finds its return instructions, or proves that all of its paths call a hooked
 //! function.
 //!
-//! If all paths of a function lead to hooked functions, it needs no probe. If an exception may leave a function, its
-//! return address must not be replaced, but its return instructions can be probed.
+//! A function needs no probe if all of its paths lead to hooked functions. If an exception may leave a function, the
+//! return address must not be replaced, but the return instructions can be probed.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -36,7 +36,7 @@ pub enum PointerTarget {
 pub trait ObjectCode {
     /// Returns the architecture of the code.
     fn machine(&self) -> Machine;
-    /// Returns the bytes from `address` on, at least one whole instruction. Returns none if there is no code.
+    /// Returns the bytes from `address` on: at least one whole instruction, or no bytes if there is no code.
     fn code(&self, address: u64) -> Vec<u8>;
     /// Returns the address of the function that contains `address`; `None` if it is not known.
     fn function_start(&self, address: u64) -> Option<u64>;
@@ -67,7 +67,8 @@ pub fn return_sites(object: &impl ObjectCode, entry: u64) -> Option<Vec<u64>> {
     (!walk.incomplete && !walk.returns.is_empty()).then_some(walk.returns)
 }
 
-/// Returns true if all instructions from `first` to before `end` are padding. More than [`MAX_PADDING`] are none.
+/// Returns true if all instructions from `first` to before `end` are padding. Returns false for more than
+/// [`MAX_PADDING`] instructions.
 pub(super) fn is_padding(object: &impl ObjectCode, first: u64, end: u64) -> bool {
     is_padding_except(object, first, end, MAX_PADDING, |_| false)
 }

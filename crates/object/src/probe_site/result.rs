@@ -1,10 +1,10 @@
-//! Result sites: instructions of an allocator function with both the requested size and the returned block in registers.
+//! Result sites: instructions of an allocator function at which registers hold both the requested size and the returned block.
 //!
-//! A probe at a result site replaces the probes at the entry and at the return. Every path from the entry to a return of a
-//! block passes exactly one result site with a block. This is proved by data flow analysis on all paths of the function:
-//! [`forward`] follows the arguments and the stack pointer, [`backward`] finds the registers with the returned word, and
-//! [`selection`] chooses instructions and checks each path. On rare paths, no register has the size when the block is known.
-//! Such a path has a size site before its result site: an instruction with the size still in a register.
+//! A probe at a result site replaces the probes at the entry and at the return. Every path from the entry to a return of a block
+//! passes exactly one result site at which the register has a block. This is proved by data flow analysis on all paths of the
+//! function: [`forward`] follows the arguments and the stack pointer, [`backward`] finds the registers with the returned word,
+//! and [`selection`] chooses instructions and checks each path. On rare paths, no register has the size when the block is known.
+//! Such a path has a size site before its result site: an instruction at which a register still has the size.
 //!
 //! A hit with a null block does not count, so a result site may be before the function's test for a failure.
 

@@ -16,8 +16,9 @@ const FAR: u64 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     arguments: Arguments,
-    /// True if the stack pointer must be the same as at the entry. A return probe replaces the return address at the stack
-    /// pointer (`arch_uretprobe_hijack_return_addr`), and the stack pointer matches a return to its call.
+    /// True if the stack pointer must be the same as at the entry. A return probe needs this for two reasons: the kernel replaces
+    /// the return address at the stack pointer (`arch_uretprobe_hijack_return_addr`), and it later uses the stack pointer to find
+    /// the call that a return belongs to.
     stack: bool,
 }
 

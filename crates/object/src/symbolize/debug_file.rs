@@ -60,8 +60,8 @@ impl Search<'_> {
     }
 
     /// Returns the debug file that `.gnu_debuglink` names. It is in the directory of the object, in `.debug` there, or in a
-    /// directory of debug files, with or without the path of the object (GDB manual, "Debugging Information in Separate
-    /// Files"). `object`: its open file.
+    /// directory of debug files, with or without the path of the object (GDB manual, "Debugging Information in Separate Files").
+    /// `object`: the open file of the object.
     pub(super) fn by_link(&self, object: &File, link: &DebugLink) -> Option<DebugFile> {
         let own = self.object.path.parent()?;
         let inside = own.strip_prefix(HOST).unwrap_or(own);

@@ -96,9 +96,9 @@ pub fn find_function<S: Source>(source: S, name: &str) -> Result<FunctionPlace, 
     }
 }
 
-/// Finds all functions in the file `source` that have a name or match it: those with the symbol or the demangled name `name`;
-/// else those with a name that ends with the components of `name`; else, if `name` contains `*`, those that it matches.
-/// Functions are ordered by address.
+/// Finds all functions in the file `source` that have a name or match it: the functions with the symbol or the demangled name
+/// `name`, else the functions whose names end with the components of `name`, else, if `name` contains `*`, the functions that it
+/// matches. Functions are ordered by address.
 ///
 /// # Errors
 ///
@@ -149,7 +149,8 @@ fn place_of<S: Source>(elf: &Elf<S>, symbol: &Symbol) -> Result<FunctionPlace, F
     Ok(FunctionPlace { virt, size: Bytes(size), offset })
 }
 
-/// Finds the functions with names that end with `wanted`, or else that match it if it contains `*`.
+/// Finds the functions whose names end with `wanted`. If there are none and `wanted` contains `*`, finds the functions
+/// that match it.
 fn find_matching<S: Source>(elf: &Elf<S>, wanted: &str) -> Result<Vec<NamedFunction>, FunctionError> {
     let matching = Cell::new(0);
     let is_kept = |symbol: &[u8]| {

@@ -42,8 +42,8 @@ pub fn find_variables<S: Source>(source: S, addresses: &[DataAddress]) -> Result
     Ok(all.into_iter().map(|address| address.map(&mut variable)).collect())
 }
 
-/// Returns the addresses of the variables with this symbol and this size in bytes. Source files can have static variables of
-/// the same name. Returns none if the symbol table is stripped.
+/// Returns the addresses of the variables with this symbol and this size in bytes. Source files can have static variables of the
+/// same name. Returns an empty list if the symbol table is stripped.
 ///
 /// # Errors
 ///

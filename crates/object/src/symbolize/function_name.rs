@@ -11,10 +11,10 @@ const CLONES: [&str; 4] = [".constprop.", ".isra.", ".llvm.", ".lto_priv."];
 const PARTS: [&str; 2] = [".cold", ".part."];
 const THUNKS: [&str; 3] = ["_ZTh", "_ZTv", "_ZTc"];
 
-/// Maximum length of a name that is compared with all others for their similarity.
+/// Maximum length of a wanted name that is compared with all names to find similar ones.
 const MAX_COMPARED: usize = 128;
 
-/// Minimum length of a wanted name. All names that contain it are similar.
+/// Minimum length of a wanted name for which every name that contains it counts as similar.
 const MIN_CONTAINED: usize = 3;
 
 /// Name of a function, in the forms that a user may write.

@@ -10,8 +10,8 @@ use object::elf::SHT_NOBITS;
 use super::debug_link::{AltLink, DebugLink};
 use crate::elf::{self, Elf, ElfError, Segment, Source, notes};
 
-/// Maximum compression ratio of zlib (zlib's technical notes). A section with a larger ratio is damaged or hostile.
-/// The size that it states would be allocated to decompress it.
+/// Maximum compression ratio of zlib (zlib's technical notes). A section with a larger ratio is damaged or hostile. No
+/// names are read from such a file, because a reader would allocate the size that the section states.
 const MAX_COMPRESSION: u64 = 1032;
 
 const LE: LittleEndian = LittleEndian;

@@ -102,7 +102,7 @@ impl OpenObject {
         let of_debug_file = debug_file.as_ref().and_then(|file| Headers::read(&file.file).ok()?.sections);
         let sections = if debug_file.is_some() { of_debug_file.as_ref() } else { self.sections() };
         let alt_link = sections.and_then(|sections| sections.alt_link.as_ref());
-        // The library would open the other file by its path.
+        // If the debug information refers to another file, it is not used: the library would open the other file by its path.
         let uses_debug_info = uses_debug_info && !sections.is_some_and(|sections| sections.refers_to_supplementary);
         let supplementary = alt_link.filter(|_| uses_debug_info).and_then(|link| search.supplementary(link));
         let reads = NamesToRead {

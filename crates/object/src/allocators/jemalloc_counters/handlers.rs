@@ -62,7 +62,7 @@ fn find_tables<S: Source>(elf: &Elf<S>) -> Result<Vec<u64>, ElfError> {
     Ok(tables)
 }
 
-/// Returns the pointers in the entries of the tables: the target of each pointer by its address.
+/// Returns the pointers in the entries of the tables, as a map from the address of each pointer to its target.
 fn read_pointers<S: Source>(elf: &Elf<S>, tables: &[u64]) -> Result<HashMap<u64, u64>, ElfError> {
     let mut pointers = HashMap::new();
     relocations::for_each_pointer(elf, |place, target| {

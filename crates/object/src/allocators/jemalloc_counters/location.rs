@@ -137,7 +137,7 @@ impl Functions {
         let mut functions = Self::default();
         for prefix in &prefixes {
             let control = addresses(elf, &format!("{prefix}mallctl"))?;
-            // Without a mallctl of the same prefix, the functions belong to another allocator.
+            // Functions whose prefix has no mallctl belong to another allocator.
             if !control.is_empty() {
                 functions.control.extend(control);
                 for name in COUNTING {

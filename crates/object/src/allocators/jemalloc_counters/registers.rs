@@ -44,7 +44,7 @@ impl Registers {
         register.is_gpr64().then(|| self.registers[register.number()]).flatten()
     }
 
-    /// Sets the register that contains `register`, if it is a general one.
+    /// Sets the 64-bit register that contains `register`, if `register` is a general-purpose one.
     pub(super) fn set(&mut self, register: Register, value: Option<Value>) {
         if register.is_gpr() {
             self.registers[register.full_register().number()] = value;
@@ -56,7 +56,7 @@ impl Registers {
         (address.origin == Origin::Stack).then(|| self.stack.get(&address.offset).copied()).flatten()
     }
 
-    /// Stores a value of `size` bytes at `address` if it is on the stack. Overwritten words become unknown.
+    /// Stores a value of `size` bytes at `address`, if the address is on the stack. Overwritten words become unknown.
     pub(super) fn store(&mut self, address: Value, size: i64, value: Option<Value>) {
         if address.origin != Origin::Stack {
             return;

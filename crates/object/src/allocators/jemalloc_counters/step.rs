@@ -118,8 +118,8 @@ impl<'a> Interpreter<'a> {
     fn load(&self, instruction: &Instruction, before: &Registers) -> Option<Value> {
         let address = address(instruction, before).filter(|_| instruction.memory_size().size() == WORD)?;
         match address.origin {
-            // The first word of the thread control block is its own address (ELF Handling For Thread-Local Storage,
-            // 3.4.6).
+            // The first word of the thread control block is the address of this control block (ELF Handling For
+            // Thread-Local Storage, 3.4.6).
             Origin::ThreadPointer if address.offset == 0 => Some(address),
             Origin::Number => {
                 let slot = address.offset.cast_unsigned();

@@ -3,7 +3,7 @@
 /// Base of a symbolic value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Origin {
-    /// None: the value is a number, such as an address in the object.
+    /// No origin: the value is a number, such as an address in the object.
     Number,
     /// First argument of the function.
     Argument,

@@ -17,7 +17,7 @@ pub enum SamplerRefusal {
     /// The allocator is built without its sampler.
     #[error("{0}")]
     NotBuilt(&'static str),
-    /// jemalloc reports no address of a freed sample.
+    /// jemalloc does not report the address of a sampled block that it frees.
     #[error("jemalloc is older than 5.3, and does not report which sample is freed")]
     OldJemalloc,
     /// The sampler lacks a function or a variable.

@@ -35,7 +35,7 @@ const JEMALLOC: &str = r#"
     char mine_opt_prof;
     int main(void) {}"#;
 
-/// Returns the place of an argument of a call, by its DWARF number.
+/// Returns the place of the argument `number` of a call: the DWARF number of its register.
 fn argument(number: usize) -> ArgumentPlace {
     let registers = if cfg!(target_arch = "aarch64") { [0, 1, 2, 3] } else { [5, 4, 1, 2] };
     ArgumentPlace { location: ArgumentLocation::Register(registers[number]), bits: 64, is_signed: false }

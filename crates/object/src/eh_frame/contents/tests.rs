@@ -58,7 +58,7 @@ fn bytes_after_the_last_indexed_entry_are_not_read() {
     let object = object(Machine::X86_64);
     let mut section = object.eh_frame();
     let expected = Table::from_bytes(&object.file(FoundBy::Index)).unwrap();
-    // The terminator becomes an entry that reaches beyond the file.
+    // Without the terminator, the bytes after the section are read as an entry, which reaches beyond the file.
     let end = section.len() - 4;
     section.truncate(end);
     let index_sees = crate::eh_frame::synthetic::file(Machine::X86_64, 0x2000, &section, FoundBy::Index);

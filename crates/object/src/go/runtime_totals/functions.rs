@@ -28,7 +28,7 @@ const MAX_CODE: u64 = 1 << 16;
 pub(super) struct TotalsFunctions {
     pub(super) acquire: Option<FunctionCode>,
     pub(super) release: Option<FunctionCode>,
-    /// Functions that call both, at most one for each name.
+    /// Functions that call `acquire` and `release`, at most one for each name.
     pub(super) callers: Vec<FunctionCode>,
 }
 

@@ -43,7 +43,7 @@ pub(super) const OBJECT_SIZES: [u64; SIZE_CLASSES] = [
 /// Size of a word in bytes.
 const WORD: usize = 8;
 
-/// Number of `heapStatsDelta` of the variable. Their sum has the totals.
+/// Number of `heapStatsDelta` structures in the variable. The totals are computed from the sum of the structures.
 pub(super) const DELTAS: usize = 3;
 
 /// Number of words after the deltas.

@@ -27,7 +27,8 @@ struct FakeProgram {
     /// Size of the structures, and offset of the index, in the code of `acquire`.
     stride: u32,
     index: u32,
-    /// Names of the functions, and the address that each passes to `acquire` and to `release`. The first two are these.
+    /// Names of the functions, and the address that each passes to `acquire` and to `release`. The first two functions
+    /// are `acquire` and `release`.
     functions: Vec<(&'static str, u64)>,
 }
 
@@ -160,7 +161,7 @@ fn totals_are_located_by_the_code() {
     assert_eq!(location(&old), Ok((TOTALS, 449)));
     let new = FakeProgram { version: "go1.27.3 X:nogreenteagc", stride: 0x490, index: 0xdb0, ..old.clone() };
     assert_eq!(location(&new), Ok((TOTALS, 446)));
-    // In Go 1.25, the code alone has the layout.
+    // For Go 1.25, the version allows both layouts, and the code alone decides.
     let version = "go1.25-20250209-RC00 cl/724970549 +ff27d270c9";
     assert_eq!(location(&FakeProgram { version, ..old.clone() }), Ok((TOTALS, 449)));
     assert_eq!(location(&FakeProgram { version, ..new.clone() }), Ok((TOTALS, 446)));

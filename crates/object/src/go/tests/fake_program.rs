@@ -50,8 +50,8 @@ pub(super) const IN_GOEXIT: u64 = address_of(6) + 1;
 /// inlined calls, plus one.
 pub(super) const INLINED: [u64; 3] = [MAIN + 0x25, MAIN + 0x19, MAIN + 0x09];
 
-/// Tables of values by address (`pctab`). The first byte is none. File 0 for 0x20 bytes, file 0 for 0x40 bytes, line 5 for 0x20
-/// bytes.
+/// Tables of values by address (`pctab`). The first byte belongs to no table. The first three tables are: file 0 for 0x20 bytes,
+/// file 0 for 0x40 bytes, and line 5 for 0x20 bytes.
 const FILE: u32 = 1;
 const FILE_OF_MAIN: u32 = 4;
 const LINE: u32 = 7;
@@ -147,7 +147,7 @@ impl FakeProgram {
             put(table, start + 8 * index + 4, &number(record));
             let is_main = index == FUNCTIONS.len() - 1;
             let (file, lines) = if is_main { (FILE_OF_MAIN, LINES_OF_MAIN) } else { (FILE, LINE) };
-            // No function of the runtime has a name that begins one byte later.
+            // The name that begins one byte later is not the name of a function of the runtime.
             let is_other = !self.imports_pprof && function == "runtime.MemProfile";
             let name = u32::try_from(name_offset(index)).unwrap() + u32::from(is_other);
             let (tables, data) = if is_main { (3, 4) } else { (0, 0) };

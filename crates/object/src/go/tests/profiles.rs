@@ -131,7 +131,7 @@ fn programs_without_a_profile_are_named() {
 #[test]
 fn cycle_that_is_being_published_counts_as_published() {
     let mut process = FakeProcess::new(NEW);
-    // The cycle 4 has the place of the cycle 1.
+    // Cycle 4 uses the place of cycle 1.
     process.set_cycle(4, false);
     process.add(&[MAIN + 4], 64, [[10, 4], [100, 0], [2, 1], [50, 0]]);
     let mut reader = process.reader();
@@ -162,7 +162,7 @@ fn samples_before_the_first_publication_are_shown() {
     assert_eq!((&profile.buckets[..], profile.is_published), (&[bucket(64, 0, 0), bucket(64, 2, 0)][..], true));
     let difference = changes.apply(&profile);
     assert_eq!((difference.changes.len(), difference.changes[0].bucket, difference.decreased), (1, 1, 0));
-    // After the second one, the samples are published. Fewer of them would be forged.
+    // After the second collection, the seven samples are published, and do not count again. A smaller number would be forged.
     process.set_cycle(2, true);
     process.set_numbers(HEAP, 1, 64, [[7, 1], [0, 0], [0, 0], [0, 0]]);
     let difference = changes.apply(&process.read(&mut reader, 2).unwrap());
@@ -197,7 +197,7 @@ fn profiles_of_several_collections_are_marked() {
         memory.set(CYCLE, cycle + 2);
     });
     let profile = process.read(&mut process.reader(), 0).unwrap();
-    // The place of a cycle that is published already has the numbers of a later cycle.
+    // The place of a published cycle already has the numbers of a later cycle, so only the published profile is read.
     assert_eq!((profile.is_mixed, profile.changed, &profile.buckets[..]), (true, 0, &[bucket(64, 10, 4)][..]));
 }
 
@@ -210,7 +210,8 @@ fn ten_thousand_buckets_take_few_reads() {
     }
     let mut reader = process.reader();
     assert_eq!(process.read(&mut reader, 0).unwrap().buckets.len(), 10_000);
-    // 42 words each are 52 blocks of 64 KiB. They are read three times at first, and twice later.
+    // The buckets have 42 words each, and fill 52 blocks of 64 KiB. The first reading reads the blocks three times, a
+    // later one twice.
     let reads = process.reads.replace(0);
     assert!(reads < 220, "{reads}");
     process.read(&mut reader, 10_000).unwrap();

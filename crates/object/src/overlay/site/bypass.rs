@@ -44,7 +44,7 @@ impl Failure {
         }
     }
 
-    /// Returns true if the function has failed with this content of rax, if that is known.
+    /// Returns true if this content of rax means that the function has failed. Returns false if the content is not known.
     fn is(self, result: Option<u64>) -> bool {
         match self {
             Self::Null => result == Some(0),
@@ -139,7 +139,7 @@ impl Path {
         let lost: Registers = CALLER_SAVED.into_iter().filter(|register| !RESULTS.contains(register)).collect();
         let continues = |start: &u64| match function.flow_before(*start) {
             Some(Flow::Jump(_) | Flow::Indirect | Flow::Return | Flow::Trap) => false,
-            // A call before code that needs such a register does not return.
+            // If the path needs such a register, a call before it does not return.
             Some(Flow::Call(_)) => self.needed.intersection(lost).is_empty(),
             Some(Flow::Next | Flow::Branch(_) | Flow::Away) | None => true,
         };
@@ -214,8 +214,8 @@ struct NullPath {
     is_zero: Option<bool>,
 }
 
-/// Returns true if each path from the instruction at `at` reaches a function that counts, if the registers in `zero` are zero.
-/// `counts` returns true for the entry of such a function.
+/// Returns true if each path from the instruction at `at` reaches a function that counts, given that the registers in `zero` are
+/// zero. `counts` returns true for the entry of such a function.
 pub(super) fn null_leads_to(object: &impl ObjectCode, at: u64, zero: Registers, counts: impl Fn(u64) -> bool) -> bool {
     let mut seen = BTreeSet::new();
     let mut waiting = vec![NullPath { at, zero, is_zero: None }];
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(bypass(&[RET], FREE, Some(0)), Some(Bypass::Nothing));
         assert_eq!(bypass(&[RET], FREE, Some(1)), None);
         assert_eq!(bypass(&[RET], FREE, None), None);
-        // A null argument of another function means nothing.
+        // For a function that only allocates, a null argument proves nothing.
         assert_eq!(bypass(&[RET], ALLOC, Some(0)), None);
     }
 
@@ -387,7 +387,7 @@ mod tests {
         for before in continuing {
             assert!(!forwards(before, kept), "{before:x?}");
         }
-        // mov %rsi,%rdi: no call leaves an argument in rsi, so the function does not return.
+        // mov %rsi,%rdi: after a call, rsi has no value, so the called function does not return.
         assert!(forwards(call, &[0x48, 0x89, 0xf7]));
         // xor %esi,%esi; mov %rsi,%rdi
         assert!(!forwards(call, &[0x31, 0xf6, 0x48, 0x89, 0xf7]));
@@ -410,12 +410,13 @@ mod tests {
         let calls: &[u8] = &to(&[0xe8], START + 2, HOOKED);
         assert!(leads(&[&[0x75, 0x06], calls, RET, ERROR], ALLOC_OUT));
         assert!(!leads(&[&[0x75, 0x06], calls, RET, NULL], ALLOC_OUT));
-        // By a PLT stub, and for a function that always fails, which counts nowhere.
+        // A jump by a PLT stub to the hooked function, a jump to another object, a function that always fails, and a function
+        // that frees.
         assert!(leads(&[&to(&[0xe9], START, STUB)], ALLOC));
         assert!(!leads(&[&to(&[0xe9], START, IMPORT)], ALLOC));
         assert!(!leads(&[NULL], ALLOC));
         assert!(!leads(&[&jump(0)], FREE));
-        // A loop ends, and an endless function does not.
+        // A loop does not prevent the proof, but too many states do.
         assert!(leads(&[&[0x74, 0xfe], &jump(2)], ALLOC));
         assert!(!leads(&[&[0x90; 2 * MAX_STATES], &jump(2 * MAX_STATES as u64)], ALLOC));
     }

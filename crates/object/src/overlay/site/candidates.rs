@@ -20,7 +20,8 @@ const WORD: u32 = 8;
 /// Maximum frame at a site, in bytes.
 const MAX_LOWERED: u32 = 1024;
 
-/// Maximum distance of a saved register from the return address, in bytes. The stub places words for BPF below.
+/// Maximum distance of a saved register from the return address, in bytes. The stub stores the words for BPF below
+/// these registers.
 const MAX_DEPTH: u32 = 96;
 
 /// Candidate sites of a function.

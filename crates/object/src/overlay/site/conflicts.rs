@@ -12,8 +12,8 @@ use crate::probe_site::ObjectCode;
 /// Places of the probes of an exact trace.
 #[derive(Debug)]
 pub(super) struct ExactProbes {
-    /// Places that are reached by every call of a function. A trace falls back to the first instruction of the function if
-    /// another memtrace has changed this one.
+    /// Places that are reached by every call of a function. If another memtrace has changed the instruction at such a place, the
+    /// trace probes the first instruction of the function instead.
     entries: BTreeSet<FileOffset>,
     others: BTreeSet<FileOffset>,
 }

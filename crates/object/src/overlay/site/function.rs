@@ -12,7 +12,8 @@ use crate::allocators::{CachedCode, HookedFunction};
 use crate::elf::{Elf, Source};
 use crate::probe_site::ObjectCode;
 
-/// Functions without which blocks are missed, or freed unseen. An allocator is refused if one of them has no site.
+/// Functions that must have a site. Without it, blocks would be missed, or their frees would not be seen, so the
+/// allocator is refused.
 pub(super) const REQUIRED: [&str; 4] = ["malloc", "calloc", "realloc", "free"];
 
 /// Maximum size of a function in bytes. The largest one of jemalloc has 10 KiB.
@@ -58,7 +59,7 @@ pub(super) struct Function {
     pub(super) name: String,
     pub(super) entry: u64,
     pub(super) signature: Signature,
-    /// Name of the function, if the allocator is refused without a site of it.
+    /// Name of the function, if the allocator is refused when this function has no site.
     pub(super) required: Option<&'static str>,
     /// True for code that other functions forward to. It has no name of its own.
     pub(super) is_shared: bool,

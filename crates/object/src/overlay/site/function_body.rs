@@ -60,7 +60,7 @@ impl FunctionBody {
             body.add(&instruction);
             let is_leaving = matches!(instruction.flow, Flow::Branch(target) | Flow::Jump(target) if leaves(target));
             leaving += usize::from(is_leaving);
-            // The target of each of them is looked up.
+            // The target of each call and of each leaving jump is looked up, so their number is limited.
             if body.calls.len() + body.by_pointer.len() + leaving > MAX_CALLS {
                 return Err(SiteRefusal::TooMuchCode);
             }
@@ -141,8 +141,8 @@ impl FunctionBody {
         Ok(None)
     }
 
-    /// Returns true if a call of the function changes the register for sure, as far as a compiler can know. Compilers keep
-    /// values in registers that a function of the same source file leaves alone (`-fipa-ra` of gcc).
+    /// Returns true if a compiler has to assume that a call of the function changes the register. Compilers keep values in
+    /// registers that a function of the same source file leaves alone (`-fipa-ra` of gcc).
     pub(super) fn clobbers(&self, object: &impl ObjectCode, register: GeneralRegister, body_of: &BodyOf<'_>) -> bool {
         let may_write =
             |body: &Self| body.writes.contains(register) || body.calls_unknown || !body.by_pointer.is_empty();

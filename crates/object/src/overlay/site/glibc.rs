@@ -1,4 +1,4 @@
-//! Facts about glibc: its version, and instructions of it that system calls on behalf of memtrace pass.
+//! Facts about glibc: its version, and its instructions that a thread executes to make system calls on behalf of memtrace.
 
 use std::fs::File;
 

@@ -182,7 +182,7 @@ impl Instruction {
         use Mnemonic::{Rcl, Rcr, Rol, Ror, Sal, Sar, Shl, Shld, Shr, Shrd};
         let decoded = &self.decoded;
         let is_shift = matches!(decoded.mnemonic(), Shl | Sal | Shr | Sar | Rol | Ror | Rcl | Rcr | Shld | Shrd);
-        // The decoder knows that a constant is 0.
+        // For a shift by a constant, the decoder itself takes into account that the constant can be 0.
         let is_variable = decoded.try_immediate(decoded.op_count().saturating_sub(1)).is_err();
         is_shift && is_variable || decoded.has_rep_prefix() || decoded.has_repne_prefix()
     }
@@ -193,7 +193,7 @@ impl Instruction {
         (self.register_operand(1) == Some(register)).then_some(register)
     }
 
-    /// Returns the general register that is the operand with this number, as a whole.
+    /// Returns the register if the operand with this number is a whole 64-bit general register.
     pub(super) fn register_operand(&self, number: u32) -> Option<GeneralRegister> {
         let decoded = &self.decoded;
         if number >= decoded.op_count() || decoded.op_kind(number) != OpKind::Register {
@@ -274,7 +274,7 @@ fn is_written(access: OpAccess) -> bool {
     !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
 }
 
-/// Returns the general register that contains `register`; `None` if it is none.
+/// Returns the general register that contains `register`; `None` if `register` is not part of one.
 fn general(register: Register) -> Option<GeneralRegister> {
     if !register.is_gpr() {
         return None;

@@ -202,7 +202,7 @@ mod tests {
         // mov %rdi,%rax between.
         assert!(flags(&[&[0x48, 0x89, 0xf8], je, RET]));
         assert!(!flags(&[&[0x48, 0x89, 0xf8], test, je, RET]));
-        // inc %rax keeps the carry flag, and shr %cl,%rax may keep all. Neither reads one.
+        // inc %rax keeps the carry flag, and shr %cl,%rax may keep all. Neither instruction reads a flag.
         let changes: [&[u8]; 2] = [&[0x48, 0xff, 0xc0], &[0x48, 0xd3, 0xe8]];
         for change in changes {
             assert!(flags(&[change, je, RET]));

@@ -8,8 +8,8 @@ use crate::probe_site::GeneralRegister;
 
 /// An instruction that is replaced by a jump, with all that the stub needs to know.
 ///
-/// Every call of the function that may return or free a block executes the instruction once. F is the stack pointer at the
-/// entry, where the return address is.
+/// Every call of the function that may return or free a block executes the instruction once. F is the value of the stack pointer
+/// at the entry, which is the address of the return address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverlaySite {
     /// Name of the function for reports.
@@ -28,8 +28,8 @@ pub struct OverlaySite {
     pub relative: Option<Relative>,
     /// True if the instruction is an unconditional jump, so that nothing follows it.
     pub is_jump: bool,
-    /// Instruction directly before the site that sets the flags, to be repeated in the stub. It compares registers and
-    /// constants. Empty if the flags are not in use.
+    /// Instruction that sets the flags, directly before the site. The stub repeats it. It compares registers and constants. Empty
+    /// if the flags are not in use.
     pub replay: Vec<u8>,
     /// Places of the arguments that the stub reads.
     pub kind: SiteKind,

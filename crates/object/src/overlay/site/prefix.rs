@@ -39,7 +39,7 @@ const ARGUMENTS: [GeneralRegister; 6] = [
 /// State of a function before an instruction.
 #[derive(Clone, Debug)]
 pub(super) struct State {
-    /// Number of the argument in each register, by the number of the register.
+    /// Number of the argument that each register contains. The index is the number of the register.
     arguments: [Option<u8>; 16],
     /// Stack pointer at the entry minus stack pointer, in bytes.
     pub(super) lowered: u32,
@@ -166,7 +166,7 @@ pub(super) struct Candidate {
 pub(super) struct Branch {
     pub(super) at: u64,
     pub(super) target: u64,
-    /// Argument that is null if the branch is taken, if that is known.
+    /// Number of the argument that is null if the branch is taken; `None` if no such argument is known.
     pub(super) null: Option<u8>,
 }
 
@@ -179,7 +179,7 @@ pub(super) struct Prefix {
     end: Option<(u64, State)>,
     /// Reason for the end of the walk, if it is neither a jump nor the limit.
     stop: Option<SiteRefusal>,
-    /// Length of the first instruction, and of all that follow it.
+    /// Length of the first instruction, and total length of the instructions after it.
     lengths: (usize, usize),
 }
 

@@ -18,7 +18,7 @@ pub enum SiteRefusal {
     /// No instruction has the length of a jump.
     #[error("none of its first instructions is long enough for a jump")]
     NoInstruction,
-    /// A jump would replace more than one instruction. A thread could be between them.
+    /// A jump would replace more than one instruction. A stopped thread could be between two of them.
     #[error("a jump would replace several instructions")]
     SeveralInstructions,
     /// Only the first instruction is long enough. Other tools place their probes there, and write its first byte back later.
@@ -69,7 +69,7 @@ pub enum SiteRefusal {
     /// The function resizes a block in place.
     #[error("it resizes blocks in place")]
     Resizes,
-    /// The instruction at this address leads to another function that counts. Its blocks would count twice.
+    /// The instruction at this address leads to another function that counts. The blocks of the other function would count twice.
     #[error("the code at {0:#x} calls another function that is patched")]
     CallsAnother(u64),
 }

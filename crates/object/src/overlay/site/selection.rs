@@ -32,8 +32,8 @@ pub(super) struct Selection<'a, S, O> {
 }
 
 impl<'a, S: Source, O: ObjectCode> Selection<'a, S, O> {
-    /// Selects the sites. If calls of a function can lead to another function before its site, the other one must have a site.
-    /// So the required functions come first, then the code that others share.
+    /// Selects the sites. If calls of a function can lead to another function before they reach the site, the other function must
+    /// have a site too. So the required functions come first, then the code that others share.
     pub(super) fn of(
         elf: &'a Elf<S>,
         object: &'a O,
@@ -80,9 +80,9 @@ impl<'a, S: Source, O: ObjectCode> Selection<'a, S, O> {
             && bypass::leads_to(self.object, function.entry, function.signature, |entry| self.counting.contains(&entry))
     }
 
-    /// Returns the best candidate without a conflict: the first one, and rather one without a repeated comparison. An
-    /// instruction that an exact trace probes is the last resort: the trace has to use the first instruction of the function
-    /// then.
+    /// Returns the best candidate without a conflict. Candidates without a repeated comparison are preferred, then earlier ones.
+    /// An instruction that an exact trace probes is the last resort, because the trace then has to probe the first instruction of
+    /// the function.
     fn first(&self, function: &Function, candidates: &[&CandidateSite]) -> Result<OverlaySite, SiteRefusal> {
         let mut first_refusal = None;
         for (may_be_probed, repeats) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -176,7 +176,7 @@ impl<'a, S: Source, O: ObjectCode> Selection<'a, S, O> {
     }
 }
 
-/// Returns the candidates of each function that nothing enters, or the reason that there is none.
+/// Returns for each function the candidates whose windows nothing enters, or the reason that there is no such candidate.
 fn proved_candidates<'a, S: Source>(
     elf: &Elf<S>,
     functions: &'a [Function],
@@ -220,7 +220,8 @@ fn proved_sites<'a>(
     }
 }
 
-/// Returns the function's own branch to a site, or to the code between the entry and the site. It would count a call again.
+/// Returns the function's own branch to a site, or to the code between the entry and the site. If the function took the branch,
+/// the call would count again.
 fn branch_into(function: &Function, site: &CandidateSite) -> Option<SiteRefusal> {
     let inside = function.entry.saturating_add(1)..=last_of(site);
     let body = function.body.as_ref()?;

@@ -34,7 +34,7 @@ impl FunctionWindows {
     }
 }
 
-/// Returns the reason that a window may be entered, for each window of each function; `None` if it is proved that it is not.
+/// Returns for each window of each function the reason that other code may enter it; `None` if nothing can enter it.
 pub(super) fn refusals<S: Source>(elf: &Elf<S>, functions: &[FunctionWindows]) -> Vec<Vec<Option<SiteRefusal>>> {
     let all = |refusal: Option<SiteRefusal>| -> Vec<Vec<Option<SiteRefusal>>> {
         functions.iter().map(|function| vec![refusal; function.lasts.len()]).collect()
@@ -115,7 +115,8 @@ impl<S: Source> Search<'_, S> {
             for from in suspects.iter().copied() {
                 let is_jump =
                     |last: &u64| suspects.len() > MAX_SUSPECTS || is_jump_into(elf, function.window(*last), from);
-                // The smallest window that the jump leads into has its target in its last part.
+                // The smallest window that the jump leads into ends at or after the target of the jump, and smaller
+                // windows end before it.
                 if let Some(target) = function.lasts.iter().copied().filter(is_jump).min() {
                     self.refuse(index, target, SiteRefusal::BranchInto(from));
                 }
@@ -138,7 +139,7 @@ impl<S: Source> Search<'_, S> {
         Ok(())
     }
 
-    /// Searches the lists of exception handlers. Without section headers there may be some.
+    /// Searches the lists of exception handlers. Without section headers, the object is assumed to have such lists.
     fn add_landing_pads(&mut self) {
         let (elf, functions) = (self.elf, self.functions);
         if Sections::read(elf).is_some_and(|sections| sections.named(".gcc_except_table").is_none()) {

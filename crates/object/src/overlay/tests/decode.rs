@@ -63,7 +63,7 @@ fn text(instruction: &Instruction, names: &Names) -> String {
     };
     let operands: Vec<String> = (0..instruction.op_count()).rev().map(operand).collect();
     let kinds: Vec<OpKind> = (0..instruction.op_count()).map(|number| instruction.op_kind(number)).collect();
-    // GNU syntax names the size of the operands if no register has it.
+    // GNU syntax has a suffix for the size of the operands if no register shows the size.
     let is_sized = kinds.contains(&OpKind::Memory) && !kinds.contains(&OpKind::Register);
     let suffix = match instruction.memory_size().size() {
         1 if is_sized => "b",

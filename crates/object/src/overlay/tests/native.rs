@@ -150,7 +150,7 @@ fn huge_sizes_do_not_silence_a_thread() {
         assert_eq!((calls(), thread_word(COUNTDOWN)), (vec![[size, MARK_VALUE]], 1000), "{size:#x}");
     }
     assert_eq!((victim.data(LARGE), victim.data(DRAWN), victim.data(IN_COLD)), (4, 0, 0));
-    // Such a size comes first in a thread.
+    // The first size of a thread is too large to be counted.
     set_thread_word(THREAD_EPOCH, 0);
     set_thread_word(COUNTDOWN, 0);
     victim.call(MALLOC, [1 << 63, 0, 0]);
@@ -349,7 +349,7 @@ fn reallocation_of_null_is_an_allocation() {
     assert_eq!((calls(), thread_word(COUNTDOWN)), (vec![[0, 50]], 10));
     assert_eq!(victim.call(REALLOC, [0, 50, 0]), report(BLOCK, 50));
     assert_eq!((calls(), hits(&victim)), (vec![[0, 50]], [1, 0, 0, 0]));
-    // A function that passes the call on leaves it to the site there.
+    // A function that jumps to another function for this call does not count it: the site of the other function counts it.
     set_thread_word(COUNTDOWN, 10);
     victim.call(FORWARDING_REALLOC, [0, 50, 0]);
     assert_eq!((calls(), thread_word(COUNTDOWN)), (vec![[0, 50]], 10));
@@ -534,7 +534,7 @@ fn levels_rise_while_more_addresses_come() {
         highest = level;
     }
     assert_eq!((highest, table(&victim).len()), (3, 65_536));
-    // What is in the table can be found, and nothing else. What is left out, the levels since leave out.
+    // Exactly the addresses in the table are found. Each missing address is one that a level up to the highest leaves out.
     let words = table(&victim);
     let kept: HashSet<u64> = words.iter().map(|word| word & ((1 << 56) - 1)).collect();
     assert_eq!(kept.len(), words.len());

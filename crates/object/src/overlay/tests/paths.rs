@@ -15,7 +15,8 @@ use super::sites::{self, BASE, BIAS};
 /// Size of the largest frame of the cold path: red zone, registers and local words.
 const MAX_FRAME: i64 = 128 + 72 + 64;
 
-/// Point of a path. `depth`: stack pointer less that at the site. `in_cold`: what the path has added to the number of threads.
+/// Point of a path. `depth`: stack pointer minus stack pointer at the site. `in_cold`: what the path has added to the number of
+/// threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Point {
     ip: u64,
@@ -148,7 +149,7 @@ fn is_data(address: u64) -> bool {
     (BASE + CODE_SIZE..BASE + CODE_SIZE + DATA_SIZE).contains(&address)
 }
 
-/// Returns the change of the stack pointer; of a call, with the return.
+/// Returns the change of the stack pointer. A call and its return together change nothing.
 fn stack_change(instruction: &Instruction) -> i64 {
     let is_of_rsp = instruction.op0_kind() == OpKind::Register && instruction.op0_register() == Register::RSP;
     match instruction.mnemonic() {

@@ -78,7 +78,7 @@ fn descriptions_that_differ_from_the_instruction_are_refused() {
     // addr32 cmpb $0,0x141b46(%eip)
     assert_eq!(refusal(site(&[0x67, 0x80, 0x3d, 0x46, 0x1b, 0x14, 0, 0], relative(3, 0x1d_a489), false)), other);
     let fixed = "malloc: the replaced instruction cannot be executed in another place";
-    // The target of each is 0x9893b + 5: call, xbegin with its prefix, jmp that is described as none.
+    // The target of each is 0x9893b + 5: call, xbegin with its prefix, and a jmp that the site does not describe as a jump.
     assert_eq!(refusal(site(&[0xe8, 0, 0, 0, 0], relative(1, 0x9_8940), false)), fixed);
     assert_eq!(refusal(site(&[0xc7, 0xf8, 0, 0, 0, 0], relative(2, 0x9_8941), false)), fixed);
     assert_eq!(refusal(site(&[0xe9, 0, 0, 0, 0], relative(1, 0x9_8940), false)), fixed);

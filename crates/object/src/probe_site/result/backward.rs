@@ -8,7 +8,7 @@ use super::place::{FIRST_ARGUMENT, Place, RESULT};
 use super::refusal::Refusal;
 use super::steps::Steps;
 
-/// Places with a word that every path from an instruction returns. Paths with a null word may return another word.
+/// Places with a word that every path from an instruction returns. A path on which the word is null may return another word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Returned {
     /// No path returns.

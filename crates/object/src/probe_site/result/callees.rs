@@ -101,7 +101,7 @@ impl<'a, A: ObjectCode> Callees<'a, A> {
         false
     }
 
-    /// Counts an instruction. Returns false if the limit is reached; calls then count as returning.
+    /// Counts an instruction. Returns false if the limit is reached. From then on, calls count as returning.
     fn spend(&self) -> bool {
         let left = self.left.get().checked_sub(1);
         left.inspect(|left| self.left.set(*left)).is_some()

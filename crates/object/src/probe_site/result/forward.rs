@@ -60,7 +60,7 @@ pub(super) struct State {
 /// Effects of an instruction on places.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
-    /// Places of a word that is copied, from the first to the second.
+    /// Source and destination of a word that the instruction copies.
     pub(super) copy: Option<(Place, Place)>,
     /// Registers that may be written.
     registers: Vec<Place>,
@@ -224,7 +224,7 @@ impl State {
         let is_address = |register: &Register| {
             whole(*register).and_then(|place| self.value(place)).is_some_and(|value| matches!(value, Value::Stack(_)))
         };
-        // A slot with an address can be an argument on the stack.
+        // A slot that contains a stack address can be an argument that is passed on the stack.
         self.has_escaped || ARGUMENTS.iter().chain(&OTHER_INPUTS).any(is_address) || self.has_address_in_slot()
     }
 

@@ -155,8 +155,8 @@ fn follow(path: Path, node: &Node, state: &State, (next, returned): (u64, Option
     }
 }
 
-/// Returns the sites with a block that have a path to a further site; `None` if there is no such path. The set is empty if each
-/// such site is reached again only from itself.
+/// Returns the sites from which a path leads to a different site. The set is empty if paths only return to the same site. Returns
+/// `None` if no path reaches a site after a site.
 fn repeated(
     paths: &BTreeMap<u64, BTreeSet<Path>>,
     candidates: &BTreeMap<u64, GeneralRegister>,

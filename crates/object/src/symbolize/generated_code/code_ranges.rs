@@ -17,7 +17,7 @@ const MAX_EXAMINED: usize = 4096;
 pub(super) struct CodeRanges {
     /// Ranges, which [`CodeRanges::finish`] orders by start, then by time.
     ranges: Vec<Range>,
-    /// For each range, the highest end of the ranges up to it.
+    /// For each range, the highest end among this range and the ranges before it.
     highest_end: Vec<u64>,
     names: Vec<u8>,
 }
