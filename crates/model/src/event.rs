@@ -63,7 +63,7 @@ pub enum EventKind {
         image: ImageId,
         /// Number of earlier readings of this image. Each reading of an image must be an event, even without changes.
         reading: u32,
-        /// Stacks that have changed since the earlier reading; all stacks for the first reading.
+        /// Stacks that have changed since the previous reading; all stacks for the first reading.
         changes: Box<[ProfileChange]>,
     },
     /// A block was freed.
@@ -156,8 +156,8 @@ pub enum EventKind {
         /// Child process.
         child: Pid,
     },
-    /// The process forked, and the child shares its memory, as after vfork. This lasts until the child exits or calls
-    /// exec, or until an [`EventKind::Unshare`].
+    /// The process forked, and the child shares its memory, as after vfork. They share the memory until the child exits
+    /// or calls exec, or until an [`EventKind::Unshare`].
     Share {
         /// Child process.
         child: Pid,
@@ -219,6 +219,6 @@ pub struct Touch {
     /// True if the access was a write.
     pub write: bool,
     /// True if the fault has mapped the huge page around the page, or made it writable. Events with this flag are never
-    /// sampled. If the page is in the sample, an event of the same fault without this flag precedes.
+    /// sampled. If the page is sampled, the fault also has an event without this flag, which comes first.
     pub huge: bool,
 }

@@ -255,10 +255,10 @@ pub struct CgroupMemory {
     pub current: Bytes,
     /// Highest usage so far, if the kernel reports it.
     pub peak: Option<Bytes>,
-    /// Limit with the least headroom, of the group or an ancestor; `None` if there is none.
+    /// Limit of the group or of an ancestor: the one with the least headroom; `None` if there is no limit.
     pub limit: Option<CgroupLimit>,
-    /// Usage above which the kernel throttles and reclaims (`memory.high`), with the least headroom, of the group or an
-    /// ancestor; `None` if there is none.
+    /// Usage above which the kernel throttles and reclaims (`memory.high`), of the group or of an ancestor: the one
+    /// with the least headroom; `None` if it is not set.
     pub high: Option<CgroupLimit>,
     /// Memory by type.
     pub counters: MemoryCounters,

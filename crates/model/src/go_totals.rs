@@ -5,8 +5,8 @@ use crate::Bytes;
 /// Totals that the runtime of a Go program keeps. `runtime.MemStats` has the same numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GoTotals {
-    /// Bytes of objects that were allocated and not swept since (`HeapAlloc`). Objects that a processor of the runtime has
-    /// allocated in the spans of its cache are missing.
+    /// Bytes of objects that were allocated and not swept since (`HeapAlloc`). The number lacks the objects that a processor
+    /// of the runtime has allocated in the spans of its cache.
     pub objects: Bytes,
     /// Bytes of the spans with objects (`HeapInuse`).
     pub in_use: Bytes,
@@ -16,9 +16,9 @@ pub struct GoTotals {
     pub released: Bytes,
     /// Bytes of the spans with stacks of goroutines (`StackInuse`).
     pub stacks: Bytes,
-    /// Bytes of the stacks of threads that the runtime has mapped (`StackSys` - `StackInuse`).
+    /// Bytes of the thread stacks that the runtime has mapped (`StackSys` - `StackInuse`).
     pub thread_stacks: Bytes,
-    /// Bytes of the spans with buffers of the collector, which are part of `GCSys`.
+    /// Bytes of the spans with buffers of the collector. They are a part of `GCSys`.
     pub work_buffers: Bytes,
     /// Bytes of the structures of spans (`MSpanSys`).
     pub spans: Bytes,
@@ -26,7 +26,7 @@ pub struct GoTotals {
     pub caches: Bytes,
     /// Bytes of the tables of the profiles (`BuckHashSys`).
     pub profile_tables: Bytes,
-    /// Bytes of the collector's data outside of the arenas, which are part of `GCSys`.
+    /// Bytes of the collector's data outside of the arenas. They are a part of `GCSys`.
     pub collector: Bytes,
     /// Bytes of all other data of the runtime (`OtherSys`).
     pub other: Bytes,
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn more_objects_than_spans_leave_nothing_free() {
-        // The counts of objects and spans do not change together.
+        // The runtime does not update both numbers at once, so `objects` can exceed `in_use`.
         let totals = GoTotals { objects: Bytes(8193), in_use: Bytes(8192), ..GoTotals::default() };
         assert_eq!(totals.free_in_spans(), Bytes(0));
     }

@@ -128,5 +128,5 @@ pub use memtrace_common::wire::{
 /// The sample of pages, which the BPF programs choose.
 pub use memtrace_common::wire::is_sampled;
 
-/// Samples of blocks that patched processes leave out.
+/// Thinning: the samples of blocks that patched processes leave out.
 pub use memtrace_common::thinning::{MAX_THINNING, is_thinned};

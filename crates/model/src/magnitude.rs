@@ -50,8 +50,8 @@ impl Magnitudes {
     }
 
     /// Returns the size of a magnitude: each quantity is divided by its sum over the event class, and these shares are added.
-    /// No quantity takes precedence, because the stacks with the most bytes held at exit may be other ones than the stacks with
-    /// the most allocated bytes.
+    /// No quantity takes precedence, because the stacks with the most bytes held at exit need not be the stacks with the most
+    /// allocated bytes.
     pub fn size(&self, class: EventClass, magnitude: Magnitude) -> u64 {
         let all = self.0.get(&class).copied().unwrap_or_default();
         magnitude.0.into_iter().zip(all.0).map(|(part, all)| share(part, all)).sum()

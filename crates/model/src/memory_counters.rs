@@ -25,7 +25,7 @@ pub struct MemoryCounters {
 /// Memory of the kernel itself by use. A value is `None` if the kernel does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelMemory {
-    /// Sum of all uses but `sockets`. It may include other uses.
+    /// Sum of all uses except `sockets`. It may include uses that are not listed here.
     pub total: Option<Bytes>,
     /// Slab memory that the kernel can reclaim, such as cached directory entries and inodes.
     pub slab_reclaimable: Option<Bytes>,
@@ -52,8 +52,8 @@ impl MemoryCounters {
         Some(Bytes(self.file?.0.saturating_sub(self.mapped?.0)))
     }
 
-    /// Returns the least and the most shared memory that no process can have mapped. The kernel counts the mapped part of the
-    /// whole page cache only.
+    /// Returns a lower and an upper bound of the shared memory that no process maps. The kernel counts mapped pages of the
+    /// whole page cache, but not of shared memory alone.
     #[must_use]
     pub fn unmapped_shmem(&self) -> Option<(Bytes, Bytes)> {
         let shmem = self.shmem?;
@@ -71,7 +71,7 @@ impl MemoryCounters {
 }
 
 impl KernelMemory {
-    /// Returns the total with the buffers of sockets, or the sum of the known uses.
+    /// Returns the total plus the buffers of sockets. If the total is not known, returns the sum of the known uses.
     #[must_use]
     pub fn sum(&self) -> Option<Bytes> {
         let without_sockets = [

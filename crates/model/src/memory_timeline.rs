@@ -28,7 +28,7 @@ pub struct MemoryTimeline {
     pub pressure: BTreeMap<PressureCounter, Steps>,
     /// Number of processes that are left out, because their values are the smallest.
     pub left_out: u64,
-    /// Texts of marks, ordered by the time since the start of tracing.
+    /// Marks in order: the time since the start of tracing, and the text.
     pub marks: Vec<(Duration, String)>,
 }
 

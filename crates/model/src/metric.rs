@@ -36,7 +36,7 @@ pub enum Metric {
     Growth,
 }
 
-/// Data that a metric needs. Without the data, the values of the metric are 0 or equal to another metric.
+/// Data that a metric needs. Without the data, the values of the metric are 0, or equal to the values of another metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requirement {
     /// The events of the class.

@@ -25,8 +25,8 @@ pub use self::unnamed::Unnamed;
 pub struct Profile {
     /// Facts of the run, and of the period that the profile shows.
     pub run: RunFacts,
-    /// Profiles of earlier moments in order, with the time since the start of the trace. Only formats that show several
-    /// moments have them.
+    /// Profiles of earlier moments in order, with the time since the start of the trace. Only profiles for formats that
+    /// show several moments have them.
     pub earlier: Vec<(Duration, Self)>,
     /// Process images, ordered by PID and then by time.
     pub processes: Vec<ProcessProfile>,
@@ -81,19 +81,19 @@ pub struct ProcessProfile {
     pub ended_after: Option<Duration>,
     /// Sum of all stacks.
     pub total: Quantities,
-    /// Number of frees of unknown blocks, which were allocated before tracing began, or filtered.
+    /// Number of frees of unknown blocks: blocks from before the start of tracing, and blocks that a filter excluded.
     pub unmatched_frees: u64,
     /// Number of frees of unknown blocks after a recorded fork: blocks of the parent, or filtered blocks.
     pub inherited_frees: u64,
-    /// Number of repeated frees by the allocator itself: the blocks were freed before.
+    /// Number of times that the allocator itself freed a block that had been freed before.
     pub repeated_frees: u64,
     /// Number of frees of unknown blocks that samplers reported. The blocks were sampled before tracing began, or never.
     pub unmatched_samples: u64,
     /// Process that owns the memory, if this process uses the memory of another one and has events. The totals of these events
-    /// belong to the owner. A group has none.
+    /// belong to the owner. Always `None` for a group.
     pub shares_memory_of: Option<Pid>,
-    /// Demotion of the process, if it had too many live blocks. A group has the sums, the largest minimum size and no
-    /// time.
+    /// Demotion of the process, if it had too many live blocks. A group has the sums and the largest minimum size, but
+    /// no time.
     pub demotion: Demotion,
     /// High-water mark of the live bytes, if it was recorded.
     pub peak: Option<Bytes>,
@@ -170,7 +170,7 @@ pub struct StackProfile {
     /// Part of the process.
     pub part: Part,
     /// Frames, the outermost first, including inline frames. Without a stack there are no frames, and `end` has the
-    /// reason. Stacks of processes that run the same code share the memory.
+    /// reason. Processes that run the same code share the memory of their frames.
     pub frames: Arc<[FrameId]>,
     /// End of the walk, or the reason for a missing stack.
     pub end: StackEnd,

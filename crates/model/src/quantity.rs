@@ -66,20 +66,20 @@ pub enum Quantity {
     HeldSamples,
     /// Number of sampled blocks that were allocated.
     AllocSamples,
-    /// Variance of the bytes that are live or held at exit: sum of its low bits. [`Quantities::variance`] joins it with
-    /// the next quantity.
+    /// Variance of the bytes that are live or held at exit: sum of the low bits of its terms. [`Quantities::variance`]
+    /// joins it with the next quantity.
     HeldBytesVariance,
     /// High bits of [`Self::HeldBytesVariance`].
     HeldBytesVarianceHigh,
-    /// Variance of the allocated bytes: sum of its low bits.
+    /// Variance of the allocated bytes: sum of the low bits of its terms.
     AllocBytesVariance,
     /// High bits of [`Self::AllocBytesVariance`].
     AllocBytesVarianceHigh,
-    /// Variance of the number of blocks that are live or held at exit: sum of its low bits.
+    /// Variance of the number of blocks that are live or held at exit: sum of the low bits of its terms.
     HeldCountVariance,
     /// High bits of [`Self::HeldCountVariance`].
     HeldCountVarianceHigh,
-    /// Variance of the number of allocated blocks: sum of its low bits.
+    /// Variance of the number of allocated blocks: sum of the low bits of its terms.
     AllocCountVariance,
     /// High bits of [`Self::AllocCountVariance`].
     AllocCountVarianceHigh,

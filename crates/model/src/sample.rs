@@ -1,8 +1,8 @@
 //! Samples of blocks: estimates with their variances.
 //!
-//! A sampler records a block with a known probability. The recorded block stands for the inverse of this probability, so
-//! the expectation of a sum over samples is the sum over all blocks (Horvitz and Thompson, "A Generalization of Sampling
-//! Without Replacement from a Finite Universe", 1952). Its variance is estimated by a sum over the same samples.
+//! A sampler records a block with a known probability. The recorded block stands for the inverse of this probability, so the
+//! expectation of a sum over samples is the sum over all blocks (Horvitz and Thompson, "A Generalization of Sampling Without
+//! Replacement from a Finite Universe", 1952). The variance of this sum is estimated by another sum over the same samples.
 
 use std::ops::{AddAssign, Sub, SubAssign};
 
@@ -20,12 +20,12 @@ pub struct Sample {
     pub count_variance: u128,
 }
 
-/// Largest number of blocks that a sample stands for. A target chooses the weights of its samples, and the sum of less than
-/// 2^32 live samples does not wrap to zero.
+/// Largest number of blocks that a sample stands for. It limits the weights, which the target chooses, so that the sum of
+/// less than 2^32 live samples does not wrap to zero.
 const MOST_BLOCKS: u64 = 1 << 32;
 
-/// Largest variance of a sample: the sum of 2^31 such variances is correct. Up to an interval of 2^31 bytes, no variance of
-/// bytes is larger.
+/// Largest variance of a sample. With this limit, the sum of 2^31 variances is correct. If the interval is at most 2^31
+/// bytes, no variance of bytes exceeds the limit.
 const MOST_VARIANCE: u64 = 1 << 63;
 
 /// Largest number of bytes that a sample stands for.
@@ -73,7 +73,7 @@ impl Estimate {
     /// As [`Self::of_poisson`], for a sampler that selects as many bytes as in blocks of `drawn` bytes.
     fn of_drawn(samples: u64, size: Bytes, drawn: Bytes, interval: Bytes) -> Self {
         let bytes = size.0 as f64;
-        // A sampler records no empty block. If a target reports one, it stands for itself.
+        // A sampler records no empty block. If a target reports an empty block, the block stands for itself.
         if interval.0 <= 1 || drawn.0 == 0 {
             return Self::new(samples, bytes, 1.0, 0.0);
         }
@@ -92,7 +92,7 @@ impl Estimate {
         Self::new(1, bytes, bytes / size, missed)
     }
 
-    /// Returns the estimate from `samples` blocks. Each stands for this number of bytes and of blocks. `missed`: probability
+    /// Returns the estimate from `samples` blocks. Each stands for `bytes` bytes and `count` blocks. `missed`: probability
     /// that such a block is not sampled.
     fn new(samples: u64, bytes: f64, count: f64, missed: f64) -> Self {
         let samples = samples as f64;
@@ -151,7 +151,7 @@ impl Sample {
     #[must_use]
     pub fn halved(&self, size: Bytes) -> Self {
         let Self { amount: Amount { bytes, count }, bytes_variance, count_variance } = *self;
-        // No target can choose amounts and variances that overflow a sum.
+        // The limits keep the amounts and variances that a target chooses from overflowing a sum.
         let variance = |before: u128, weight: u64, value: u64| {
             let more = (2 * u128::from(weight)).saturating_mul(u128::from(value));
             before.saturating_mul(4).saturating_add(more).min(u128::from(MOST_VARIANCE))
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn thinned_estimates_have_the_stated_variance() {
         const SALTS: u64 = 100_000;
-        // Sizes of blocks, each with the level at its sample. All are thinned to the level 2.
+        // Sizes of blocks, each with the level of thinning when it was sampled. All are then thinned to level 2.
         const BLOCKS: [(u64, u8); 5] = [(100, 0), (300, 0), (500, 1), (700, 1), (900, 1)];
         const INTERVAL: u64 = 500;
         let probability = |size: u64| 1.0 - (-(size as f64) / INTERVAL as f64).exp();
@@ -418,7 +418,7 @@ mod tests {
             let (sampled, doubled) = (probability(size), f64::from(1_u32 << (2 - level)));
             for (index, value) in [size as f64, 1.0].into_iter().enumerate() {
                 let fraction = (value / sampled).fract();
-                // The rounding of a weight is doubled with it, and counts if the block stays.
+                // Thinning multiplies the rounding error with the weight. The error counts only if the block stays.
                 let rounding = sampled * doubled * fraction * (1.0 - fraction);
                 let stays = sampled / doubled;
                 expected[index] += value;

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::format::SIZE_UNITS;
 use crate::{Bytes, ImageEnd, Pid};
 
-/// Maximum number of processes in [`Samplers`]. The samplers of further processes are known without their processes.
+/// Maximum number of processes in [`Samplers`]. The samplers of further processes are kept without their PIDs.
 const MAX_PROCESSES: usize = 1000;
 
 /// Number of processes in [`Samplers`] above which ended processes are removed.
@@ -104,12 +104,12 @@ pub struct Samplers {
     by_process: BTreeMap<Pid, BTreeSet<Sampler>>,
     /// Samplers of processes that are not known.
     others: BTreeSet<Sampler>,
-    /// Different samplers of both, each with the number of its occurrences.
+    /// Different samplers in `by_process` and `others`, each with the number of its occurrences.
     all: BTreeMap<Sampler, usize>,
 }
 
 impl Samplers {
-    /// Adds a sampler of a process, which replaces an earlier sampler of the process with the same source.
+    /// Adds a sampler of a process. It replaces an earlier sampler of this process with the same source.
     pub fn add(&mut self, pid: Pid, sampler: Sampler) {
         if !self.by_process.contains_key(&pid) && self.by_process.len() >= MAX_PROCESSES {
             self.add_of_unknown(sampler);
@@ -154,8 +154,8 @@ impl Samplers {
         others.iter().for_each(|(pid, sampler)| self.add(pid, sampler));
     }
 
-    /// Ends the image of a process. After an exec, its samplers count as the samplers of an unknown process. After
-    /// another end, this happens only if many processes are known, so that running processes have room.
+    /// Ends the image of a process. After an exec, its samplers count as the samplers of an unknown process. After another end,
+    /// the samplers stay with the process unless many processes are known, because running processes need the room.
     pub fn end_image(&mut self, pid: Pid, end: ImageEnd) {
         if end != ImageEnd::Exec && self.by_process.len() <= MOST_ENDED {
             return;

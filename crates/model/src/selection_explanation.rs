@@ -4,7 +4,7 @@ use std::ops::AddAssign;
 
 use crate::{Bytes, CgroupMemory, Comm, MemoryCounters, Pid, Pressure};
 
-/// Maximum number of named processes that could not be read, for each reason. The counts include all.
+/// Maximum number of processes in [`UnreadProcesses::named`] for each reason. The counts include all unread processes.
 const MAX_NAMED: usize = 10;
 
 /// Memory of the selected processes, and of their control groups.
@@ -20,7 +20,7 @@ pub struct SelectionExplanation {
     pub unread: UnreadProcesses,
     /// Control groups of the selection.
     pub cgroups: Vec<SelectedCgroup>,
-    /// Paths of selected control groups with unknown memory: the memory controller has no such group.
+    /// Paths of selected control groups whose memory is unknown, because the memory controller does not have the group.
     pub unknown_cgroups: Vec<String>,
     /// Memory of the machine, if all its processes are selected.
     pub machine: Option<MachineMemory>,

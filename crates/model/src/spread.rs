@@ -17,7 +17,7 @@ pub struct Spread {
 /// Number of low bits of each number in [`WideSum::low`].
 const LOW_BITS: u32 = 32;
 
-/// Number of bits of each number. A longer number counts as less.
+/// Number of bits of each number. A number with more bits counts as a smaller number with this many bits.
 const BITS: u32 = 72;
 
 /// Sum of wide numbers, as two wrapping sums. The sum is correct for at most 2^31 numbers up to 2^63, the largest variance
@@ -26,7 +26,7 @@ const BITS: u32 = 72;
 pub(crate) struct WideSum {
     /// Sum of the low bits of each number.
     pub(crate) low: u64,
-    /// Sum of the other bits of each number, without the low ones.
+    /// Sum of the high bits of each number: the bits above the low ones.
     pub(crate) high: u64,
 }
 

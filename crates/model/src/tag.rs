@@ -52,7 +52,7 @@ pub struct TagField {
     pub argument: u8,
     /// Number of words that are read.
     pub steps: u8,
-    /// Number that is added to the argument, and to each word that was read. Numbers after the last word are 0.
+    /// Number that is added to the argument, and to each word that was read. The numbers for words that are not read are 0.
     pub offsets: [i32; MAX_TAG_STEPS + 1],
 }
 

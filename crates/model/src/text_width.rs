@@ -1,10 +1,10 @@
-//! Width of text on a terminal, in columns. Characters of East Asian scripts take two columns, and combining marks none
-//! (Unicode Annex 11).
+//! Width of text on a terminal, in columns. Characters of East Asian scripts take two columns, and combining marks take
+//! no column (Unicode Annex 11).
 
 use unicode_width::UnicodeWidthChar as _;
 
-/// Maximum number of characters for each column of a shortened text. Without it, a name of combining marks would have no
-/// width, but any length.
+/// Maximum number of characters for each column of a shortened text. Without this limit, a name that consists of combining
+/// marks could have any length, because it has no width.
 const CHARACTERS: usize = 4;
 
 /// Returns the number of columns that `text` takes. Control characters count as one column, because [`crate::plain`]
@@ -38,15 +38,15 @@ pub fn shortened_left(text: &str, most: usize) -> String {
     ellipsis(most).into_iter().chain(end.into_iter().rev()).collect()
 }
 
-/// Returns `text` in at most `most` columns. If it is longer, an ellipsis replaces its middle: a qualified name starts with its
-/// namespace and ends with its function.
+/// Returns `text` in at most `most` columns. If it is longer, an ellipsis replaces its middle, because a qualified name starts
+/// with its namespace and ends with its function.
 #[must_use]
 pub fn shortened_middle(text: &str, most: usize) -> String {
     if fits(text, most) {
         return String::from(text);
     }
     let kept = most.saturating_sub(1);
-    // Each half has room for its own ellipsis.
+    // `start` leaves room for an ellipsis, so each half gets one column more.
     let end: Vec<char> = start(text.chars().rev(), kept / 2 + 1).collect();
     let beginning = start(text.chars(), kept.div_ceil(2) + 1);
     beginning.chain(ellipsis(most)).chain(end.into_iter().rev()).collect()
@@ -56,7 +56,7 @@ fn fits(text: &str, most: usize) -> bool {
     text.chars().nth(most.saturating_mul(CHARACTERS)).is_none() && columns_of(text) <= most
 }
 
-/// Returns the first characters, so that an ellipsis fits too.
+/// Returns the first characters that fit in `most` columns together with an ellipsis.
 fn start(characters: impl Iterator<Item = char>, most: usize) -> impl Iterator<Item = char> {
     let mut room = most.saturating_sub(1);
     characters.take(most.saturating_mul(CHARACTERS)).map_while(move |character| {

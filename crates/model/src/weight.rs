@@ -12,7 +12,7 @@ const FRACTION_BITS: u32 = 8;
 /// One unit as a [`Weight`].
 const ONE: f64 = (1_u64 << FRACTION_BITS) as f64;
 
-/// Seeds of the three roundings with a key. A rounding must not depend on another one of the same sample.
+/// Seeds of the three roundings that use a key. They make the roundings of one sample independent of each other.
 const OF_WEIGHT: u64 = 0x9E6C_63D0_876A_9A9B;
 const OF_UNITS: u64 = 0xC2B2_AE3D_27D4_EB4F;
 const OF_VARIANCE: u64 = 0x1656_67B1_9E37_79F9;
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn hashes_are_the_published_numbers() {
-        // The first numbers of SplitMix64 with the seed 1234567, which adds the constant before each output.
+        // The first numbers of SplitMix64 with the seed 1234567. SplitMix64 adds the constant before each output.
         const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
         let outputs = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
         for (nth, output) in (0..).zip(outputs) {

@@ -36,8 +36,8 @@ pub struct WorkingSets {
     pub method: WorkingSetMethod,
     /// Requested time between clearing and reading the references.
     pub requested: Duration,
-    /// True if the references were cleared only once, before the first reading. Later readings then include earlier
-    /// ones.
+    /// True if the references were cleared only once, before the first reading. Each later reading then includes the
+    /// references of the earlier readings.
     pub is_cumulative: bool,
     /// Processes ordered by pid.
     pub processes: Vec<ProcessWorkingSet>,
@@ -117,7 +117,7 @@ impl WorkingSets {
         self.with_distinct(sum, |memory| memory.of_kind(kind))
     }
 
-    /// Returns `sum` with the `pages` that count once, if they are known.
+    /// Returns `sum` with the numbers of `pages`, which counts each page once, if the page frames are known.
     fn with_distinct(
         &self,
         sum: ReferencedMemory,
@@ -128,7 +128,7 @@ impl WorkingSets {
         ReferencedMemory { resident, referenced, least_referenced, ..sum }
     }
 
-    /// Returns the share of pages that are mapped more than once in the pages of all processes, from 0 to 1.
+    /// Returns the share of the resident pages of all processes that is mapped more than once, from 0 to 1.
     #[must_use]
     pub fn shared_part(&self) -> f64 {
         let total = self.total();

@@ -138,7 +138,7 @@ fn disarm_leaf(path: &mut [u32], entries: &mut Entries) {
     }
 }
 
-/// Returns the folded stacks of both profiles with their values in each, ordered by their text.
+/// Returns the folded stacks of two profiles, ordered by text. Each stack has a value for each profile.
 pub(super) fn fold_pair(profiles: [&Profile; 2], options: &Options, separator: char) -> BTreeMap<String, [u64; 2]> {
     let spelling = Spelling { separator, frame: Frame::label, pruning: None };
     let mut pairs: BTreeMap<String, [u64; 2]> = BTreeMap::new();

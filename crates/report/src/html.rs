@@ -13,7 +13,7 @@ use crate::{escape, json, samplers};
 
 const STYLE: &str = include_str!("html/style.css");
 const BODY: &str = include_str!("html/body.html");
-/// Paragraph of the body that the legend of estimates follows.
+/// Paragraph of the body. The legend of estimates is inserted after it.
 const LOSSES: &str = "<p id=\"losses\"></p>";
 /// The scripts. Each script comes after the scripts that it uses.
 const SCRIPTS: [&str; 11] = [

@@ -53,8 +53,8 @@ const OBJECTS: &[(&str, Library)] = &[
 /// Prefixes of file names of the C library, for glibc and musl.
 const C_OBJECTS: &[&str] = &["libc.so", "libc-2.", "libpthread.so", "libpthread-2.", "libc.musl-", "ld-musl-"];
 
-/// Directories of the system's libraries. A distribution can also have them in a subdirectory for the architecture, such as
-/// `x86_64-linux-gnu`, and in one for a processor below `glibc-hwcaps`.
+/// Directories of the system's libraries. A distribution can also have the libraries in a subdirectory for the architecture,
+/// such as `x86_64-linux-gnu`, or for a processor, below `glibc-hwcaps`.
 const SYSTEM_DIRECTORIES: &[&str] = &["/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64"];
 
 /// Prefixes of file names of language runtimes. They are in directories of any name.
@@ -125,8 +125,8 @@ pub(super) fn starts_in_c(frame: &Frame) -> bool {
     }
 }
 
-/// Returns true if `frame` is a function of the program: code of its executable, of a library that is not the system's,
-/// or generated code with a name. Code of libraries and runtimes of languages is none, wherever it is.
+/// Returns true if `frame` is a function of the program: code of its executable, code of a library that is not the
+/// system's, or generated code with a name. Libraries and runtimes of languages do not count, wherever their code is.
 pub(super) fn is_of_program(frame: &Frame) -> bool {
     let is_known = frame.name.is_ok() || frame.object.is_some();
     is_known && of(frame).is_none() && !is_in_c_library(frame) && !frame.object.as_ref().is_some_and(is_of_system)

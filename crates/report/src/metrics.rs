@@ -138,13 +138,13 @@ impl<'a> MetricView<'a> {
         sampled.uncertainty(self.profile, self.varying_quantity())
     }
 
-    /// Returns the samples of the value of a stack; none if the value is exact.
+    /// Returns the samples of the value of a stack; no samples if the value is exact.
     pub(super) fn samples(&self, usage: &Quantities) -> Samples {
         SampledPart::of_stack(usage).samples(self.profile, self.varying_quantity()).unwrap_or_default()
     }
 
-    /// Returns the quantity with the variance of the values. The live blocks that were allocated between two marks are a part
-    /// of all blocks that were allocated between them.
+    /// Returns the quantity with the variance of the values. Live blocks from between two marks have the variance of all
+    /// blocks that were allocated between the marks.
     const fn varying_quantity(&self) -> Quantity {
         match self.metric {
             Metric::Growth => Quantity::AllocBytes,
@@ -167,8 +167,8 @@ impl<'a> MetricView<'a> {
     }
 
     /// Returns the other number of the same blocks or stalls, with its unit: the count for bytes or a time, and the
-    /// bytes or the time for a count. `None` if the quantity has no pair.
-    /// The error of an estimate from the blocks of `sampled` follows.
+    /// bytes or the time for a count. `None` if the quantity has no pair. If the number is an estimate, its error
+    /// follows. `sampled`: the sampled part of the sum.
     pub(super) fn text_of_pair(&self, usage: &Quantities, sampled: &SampledPart) -> Option<String> {
         let pair = self.quantity().facts().pair?;
         let (measure, value) = (pair.facts().measure, usage[pair]);

@@ -37,9 +37,9 @@ pub struct TextLayout {
 pub enum ListedSites {
     /// As many sites as the list has rows.
     Rows,
-    /// Sites with at least 1 % of the metric's total, as many as the list has rows.
+    /// Sites with at least 1 % of the metric's total, but not more sites than the list has rows.
     Large,
-    /// Sites with at least 1 % of the metric's total, as many as fit if the report has this number of lines.
+    /// Sites with at least 1 % of the metric's total, but not more sites than fit in a report of this number of lines.
     Fitting(usize),
 }
 

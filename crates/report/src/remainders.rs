@@ -25,8 +25,8 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Bounds for a JSON file of at most 40 MiB, not counting `timeline` and `activity`. The estimates are too high
-    /// rather than too low.
+    /// Bounds for a JSON file of at most 40 MiB, not counting `timeline` and `activity`. The estimated sizes are too
+    /// large rather than too small.
     pub(super) const FILE: Self = Self { bytes: 40 << 20, processes: 6000 };
     /// Bounds for a picture. They are larger, because the writer of pictures then merges stacks that are too small to
     /// see. It merges them below their common callers.
@@ -34,9 +34,9 @@ impl Limits {
 }
 
 /// Returns a profile within `limits`, with the largest stacks and the largest processes. The other stacks are summed by
-/// process, part, stack end and label, and exact stacks apart from estimates. The other processes are merged into one ended
-/// and one running process. If `--by` is the short name, user or cgroup, each name, user or cgroup has merged processes of
-/// its own.
+/// process, part, stack end and label, with exact stacks and estimates in separate sums. The other processes are merged into
+/// one ended and one running process. If `--by` is the short name, user or cgroup, each name, user or cgroup has merged
+/// processes of its own.
 pub(super) fn bounded<'a>(profile: &'a Profile, options: &Options, limits: Limits) -> Cow<'a, Profile> {
     let rows = processes::merged(profile, options, limits.processes);
     let sizes = Sizes::new(profile);

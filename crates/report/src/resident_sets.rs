@@ -31,9 +31,9 @@ struct Sum<'a> {
     largest: Option<&'a ProcessProfile>,
 }
 
-/// Growth of the RSS of the processes that grew. All traced blocks are from the time of the growth, so the share that they
-/// explain of it says more than their share of the RSS, which also has the blocks of before. Go's own profile also has the
-/// blocks of before.
+/// Growth of the RSS of the processes that grew. All traced blocks were allocated during the growth. So their share of the
+/// growth says more than their share of the RSS, which also contains older blocks. Go's own profile is an exception: it also
+/// contains older blocks.
 struct Growth {
     bytes: Bytes,
     /// Upper bound of the part that consists of live blocks.
@@ -53,7 +53,7 @@ impl Growth {
 }
 
 impl Sum<'_> {
-    /// Returns the largest possible share of live blocks in the growth, or in the RSS if it has not grown: from 0 to 1.
+    /// Returns the upper bound of the share of live blocks, from 0 to 1: in the growth if it is known, else in the RSS.
     fn share(&self) -> f64 {
         let (part, whole) = match &self.growth {
             Some(growth) => (growth.explained, growth.bytes),
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(sentences(&profile).as_deref(), Some(expected));
         let expected = "RSS 90.00 MiB (+80.00 MiB), at most about 80.0% of the growth explained";
         assert_eq!(phrase(&profile).as_deref(), Some(expected));
-        // The upper half of the interval of the live bytes exceeds the RSS.
+        // The RSS is within the interval of the live bytes.
         let profile = sampled_profile(SampleSource::Jemalloc, resident(None, 60 * MIB));
         assert!(!sentences(&profile).unwrap().contains("not resident"));
         let profile = sampled_profile(SampleSource::Jemalloc, resident(None, 40 * MIB));
@@ -291,7 +291,7 @@ mod tests {
              at most about 64.0% of it. `memtrace explain --pid 7` shows the rest: free memory and tables of Go's \
              runtime, files, stacks.";
         assert_eq!(text, expected);
-        // There are too many processes to know the samplers of each.
+        // With too many processes, samplers are known without their process.
         profile.run.samplers = Samplers::default();
         profile.run.samplers.add_of_unknown(Sampler { source: SampleSource::Go, interval: Some(Bytes(MIB)) });
         assert!(sentences(&profile).is_some_and(|text| text.contains("64.0% of it.")));

@@ -49,20 +49,20 @@ fn source(profile: &Profile, sampler: Sampler) -> String {
 pub(super) fn has_go_profile(profile: &Profile, process: &ProcessProfile) -> bool {
     let is_go = |sampler: Sampler| sampler.source == SampleSource::Go;
     let samplers = &profile.run.samplers;
-    // The samplers of some of very many processes are known without their process.
+    // If there are very many processes, some samplers are known without their process.
     let may_be_go = || process.rss.is_some_and(|rss| rss.runtime == Some(Runtime::Go));
     samplers.of(process.pid).any(is_go) || samplers.of_unknown().any(is_go) && may_be_go()
 }
 
-/// Returns the interval that all of `samplers` have; `None` if they have different ones, if one is not known, or without
+/// Returns the interval that all of `samplers` have; `None` if the intervals differ, if one is not known, or if there are no
 /// samplers.
 pub(super) fn interval(mut samplers: impl Iterator<Item = Sampler>) -> Option<Bytes> {
     let first = samplers.next()?.interval;
     first.filter(|_| samplers.all(|sampler| sampler.interval == first))
 }
 
-/// Returns sentences about the estimates of a report; `None` if all blocks are exact. `is_of_marks`: only blocks count that
-/// were allocated between two marks.
+/// Returns sentences about the estimates of a report; `None` if all blocks are exact. `is_of_marks`: true if only blocks
+/// count that were allocated between two marks.
 pub(super) fn sentences(profile: &Profile, is_of_marks: bool) -> Option<String> {
     let sources = sources(profile)?;
     let most = most_without_samples(profile);
@@ -79,8 +79,8 @@ pub(super) fn legend(profile: &Profile) -> Option<String> {
     sources(profile).map(|sources| format!("Estimates: {sources}.{}", most_without_samples(profile)))
 }
 
-/// Returns a sentence for each process whose allocator was patched, the one with the most samples first. Returns none
-/// in a window of a recording, because the numbers describe the whole trace.
+/// Returns a sentence for each process whose allocator was patched, the one with the most samples first. Returns no
+/// sentence in a window of a recording, because the numbers describe the whole trace.
 pub(super) fn patched(profile: &Profile) -> Vec<String> {
     if profile.run.window.is_some() {
         return Vec::new();

@@ -11,7 +11,7 @@ use crate::{Format, format};
 pub(super) const COLUMNS: usize = 100;
 /// Importance of a column that is never left out.
 const ALWAYS: u8 = u8::MAX;
-/// Minimum width of the last column, if it contains text. It gets the width that the others leave.
+/// Minimum width of the last column, if it contains text. It gets the width that the other columns leave.
 const LEAST: usize = 12;
 /// Width to which names are shortened before columns are left out. The name of a thread with its ID has at most 25
 /// characters.

@@ -34,7 +34,7 @@ use crate::metrics::MetricView;
 use crate::options::{ListedSites, Options, TextLayout};
 use crate::resident_sets;
 
-/// Divisor of the lines of a report that fits in a terminal: each other list has at most this part of them as rows.
+/// If a report must fit in a terminal, each list other than the sites has at most 1/`LISTS` of its lines as rows.
 const LISTS: usize = 4;
 
 /// Writes the text report. It has no colours, and the line feed is its only control character.
@@ -84,7 +84,7 @@ fn write_before_sites(
         }
         None => format!("traced for {}", number::duration(profile.run.duration)),
     };
-    // Further lines are indented, so that none begins with a text from the target.
+    // Further lines are indented, so that no line begins with text from the target.
     let head = out.wrapped(&format!("memtrace: {}, {time}", plain(&options.subject)), 2);
     writeln!(out, "{}\n", head.trim_start())?;
     totals::write(MetricView::new(profile, options.metric), out)?;

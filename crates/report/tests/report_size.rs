@@ -17,7 +17,7 @@ const DEPTH: usize = 40;
 const FRAMES: usize = 200_000;
 const PROCESSES: usize = 10_000;
 
-/// Numbers of bytes that were written: in total, and the most by one call.
+/// Numbers of bytes that were written: by all calls, and by the largest call.
 #[derive(Default)]
 struct Written {
     all: usize,

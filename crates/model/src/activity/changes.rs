@@ -17,9 +17,9 @@ pub struct ActivityChanges {
     pub locks: Vec<(u32, LockIdentity)>,
     /// New stacks of waits: the id in [`Span::stack`], the process, and the id of the call stack.
     pub stacks: Vec<(u32, Pid, StackId)>,
-    /// Spans that have ended, and spans that are open at the end of the trace. The spans of a thread are in the
-    /// order of their ends. A span with a lost end can have ended before the interval: it counts in the interval that shows
-    /// the loss.
+    /// Spans that have ended, and spans that are open at the end of the trace. The spans of a thread are in the order of
+    /// their ends. A span whose end was lost may have ended before the interval. It belongs to the interval that shows the
+    /// loss.
     pub spans: Vec<Span>,
     /// New events.
     pub events: Vec<ActivityEvent>,
@@ -38,8 +38,8 @@ impl ActivityChanges {
         *self == Self::default()
     }
 
-    /// Adds spans to the totals of spans and locks. A span that is open at the end of the trace counts for its lock
-    /// only, so that the waits of a deadlock are counted.
+    /// Adds spans to the totals of spans and locks. A span that is open at the end of the trace is added to the totals
+    /// of its lock only. So the waits of a deadlock are counted.
     pub fn count(&mut self, spans: &[Span]) {
         for span in spans {
             let time = span.duration();

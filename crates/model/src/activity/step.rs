@@ -53,7 +53,7 @@ pub enum StepKind {
         /// Stack pointer at the entry of the function.
         frame: AbsAddr,
     },
-    /// A span of the function ends: the function jumps to another one, which returns to its caller.
+    /// A span of the function ends with a jump to another function, which returns to the caller of the first function.
     TailCall {
         /// Id of the function, assigned by user space.
         site: u32,
@@ -104,8 +104,8 @@ pub enum StepKind {
         address: AbsAddr,
         /// Duration of the wait.
         duration: Nanoseconds,
-        /// Thread that may have held the futex when the wait began. The thread id belongs to the PID namespace of the
-        /// process. For a join, the joined thread.
+        /// ID, in the PID namespace of the process, of the thread that may have held the futex when the wait began. For
+        /// a join, it is the joined thread.
         holder: Option<Tid>,
         /// Thread of the process that ended the wait.
         waker: Option<Tid>,
@@ -125,7 +125,7 @@ pub enum StepKind {
     },
     /// A call of an allocator has ended.
     AllocatorCall {
-        /// Index of the function in [`crate::FUNCTIONS`]. Functions that the user has named have the next index.
+        /// Index of the function in [`crate::FUNCTIONS`]. Functions that the user has named have the index after the last one.
         function: u32,
         /// Requested bytes; 0 for a free.
         size: Bytes,
@@ -141,17 +141,17 @@ pub enum StepKind {
     },
 }
 
-/// Use of a futex, as far as the arguments of the system call and the waker show it.
+/// Use of a futex. It is derived from the arguments of the system call and from the waker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FutexUse {
     /// The use is not known. The stack of the wait may show it.
     #[default]
     Unknown,
-    /// The thread waits for the exit of another thread, if the holder is a thread of the process.
+    /// The wait may be a join: the thread waits for the exit of the holder, if the holder is a thread of the process.
     MaybeJoin,
     /// The thread waits for the exit of another thread (`pthread_join`).
     Join,
-    /// The thread waits until the word is not 0, as a semaphore does.
+    /// The thread waits until the futex is not 0, as in a wait for a semaphore.
     Event,
 }
 

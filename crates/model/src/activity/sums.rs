@@ -10,7 +10,7 @@ use crate::{Log2, Nanoseconds};
 pub struct SpanSums {
     /// Number of spans that have ended.
     pub count: u64,
-    /// Sum of the durations. A span inside another span of the same name counts in addition.
+    /// Sum of the durations. If spans of the same name nest, the durations of all of them are added.
     pub time: Nanoseconds,
     /// Longest duration of a span.
     pub longest: Nanoseconds,
@@ -18,9 +18,9 @@ pub struct SpanSums {
     pub cpu: Nanoseconds,
     /// Sum of the bytes that the threads allocated in the spans.
     pub allocated: u64,
-    /// Number of spans with a lost end. `time` and `longest` have lower bounds of their durations.
+    /// Number of spans with a lost end. `time` and `longest` use lower bounds of the durations of these spans.
     pub lost_ends: u64,
-    /// Number of further spans. Their records are lost.
+    /// Number of spans that `count` lacks, because their records were lost.
     pub missing: u64,
 }
 

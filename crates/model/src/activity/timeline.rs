@@ -7,8 +7,8 @@ use crate::{AbsAddr, Bytes, Comm, Nanoseconds, Pid, Tid};
 
 use super::{CallSums, LockSums, SpanSums, WaitClass};
 
-/// End of the name of a span if the function has jumped to another one. The span ends with the jump, so it lacks the time of
-/// the other function.
+/// Suffix of the name of a span whose function has jumped to another function. The span ends with the jump, so its duration
+/// does not include the time of the other function.
 pub const UNTIL_TAIL_CALL: &str = "[until its tail call]";
 
 /// Activity of the threads of a run. Times count from the start of tracing.
@@ -34,7 +34,7 @@ pub struct Activity {
     pub calls: Vec<(u32, CallSums)>,
     /// Stacks of waits: the names of the functions, the innermost frame first. The names come from the target.
     pub stacks: Vec<Vec<String>>,
-    /// Spans and events that `spans` and `events` lack, because they were left out.
+    /// Numbers of the spans and events that were left out of `spans` and `events`.
     pub left_out: LeftOut,
     /// True if the bytes that threads allocate are known.
     pub counts_bytes: bool,
@@ -50,7 +50,7 @@ impl Activity {
             let Some(holder) = span.holder.filter(|_| span.is_open && span.kind.is_lock_wait()) else { continue };
             let thread = &self.threads[span.thread as usize];
             let wait = waits.entry((thread.pid, thread.tid)).or_insert((index, holder));
-            // A wait for a lock with a name contains a wait for its futex.
+            // A wait for a named lock contains a wait for its futex, and replaces it.
             if span.kind == SpanKind::LockWait {
                 *wait = (index, holder);
             }
@@ -181,7 +181,7 @@ impl SpanKind {
         matches!(self, Self::LockWait | Self::FutexWait)
     }
 
-    /// Returns the kind with a name of [`Self::name`].
+    /// Returns the kind with this name, as [`Self::name`] returns it.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
@@ -287,8 +287,8 @@ pub struct LockRow {
 /// Numbers of spans that have begun.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpanCounts {
-    /// Tasks and calls of functions by the id of their site. The last of [`crate::COUNTED_SITES`] also counts for all further
-    /// sites.
+    /// Tasks and calls of functions by the id of their site. The number of the last of the [`crate::COUNTED_SITES`] includes
+    /// the spans of all further sites.
     pub by_site: BTreeMap<u32, u64>,
     /// Other spans by kind.
     pub by_kind: BTreeMap<SpanKind, u64>,

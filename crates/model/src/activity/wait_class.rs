@@ -127,7 +127,7 @@ impl WaitClass {
         if name == Self::JOIN {
             return Some(Self::Join);
         }
-        // The stack decides first: a lock can be a semaphore.
+        // The stack takes precedence over the name, because a lock can be a semaphore.
         Self::of_stack(stack).or((name == Self::EVENT).then_some(Self::Idle))
     }
 

@@ -13,7 +13,7 @@ pub struct Touched {
     pub pages: u64,
     /// Stack that touched the pages.
     pub key: StackKey,
-    /// True for huge pages, which are counted at their faults. Other pages can be a sample.
+    /// True for huge pages, which are all counted at their faults. Of the other pages, only a sample may be counted.
     pub huge: bool,
 }
 
@@ -40,8 +40,8 @@ pub struct Residency(pub BTreeMap<MappingKind, ResidentKind>);
 pub struct ResidentKind {
     /// Resident bytes.
     pub total: Bytes,
-    /// Bytes on pages that a recorded stack touched, or that became resident with such a touch. If pages are sampled,
-    /// this is an estimate.
+    /// Bytes on pages that a recorded stack touched, or that this touch made resident together with the touched page.
+    /// If pages are sampled, this is an estimate.
     pub with_stack: Bytes,
     /// Part of `with_stack` that is counted and not estimated, because it is in huge pages.
     pub counted: Bytes,

@@ -37,8 +37,8 @@ pub enum ProcessEventKind {
     Mapped {
         /// The new mapping.
         mapping: Mapping,
-        /// Time since tracing began. A tick is too coarse: a mapping can be replaced within a tick, and stacks from
-        /// before and after have different names.
+        /// Time since tracing began. A tick is too coarse: a mapping can be replaced within a tick, and stacks before
+        /// and after the replacement have different names.
         at: Duration,
     },
     /// The process called exec, which removes its old mappings.

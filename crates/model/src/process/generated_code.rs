@@ -11,7 +11,7 @@ pub struct GeneratedCode {
     pub perf_map: Result<PathBuf, NoPerfMap>,
     /// Paths of the mapped jitdump files (`jit-PID.dump`).
     pub jitdumps: Vec<PathBuf>,
-    /// Time 0 of the stacks on the monotonic clock, which is the clock of jitdump files.
+    /// Time of the monotonic clock at time 0 of the stacks. jitdump files use the monotonic clock.
     pub clock_start: Duration,
     /// True if an option on the command line of the process makes JIT code keep frame pointers. HotSpot needs such an
     /// option.

@@ -50,7 +50,7 @@ pub struct Mapping {
     pub end: AbsAddr,
     /// File offset of the first address.
     pub offset: FileOffset,
-    /// Mapped object; `None` for JIT code, which has no file or a memfd.
+    /// Mapped object; `None` for JIT code, which has no file, or only a memfd.
     pub object: Option<Arc<Object>>,
 }
 

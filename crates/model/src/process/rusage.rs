@@ -38,7 +38,8 @@ impl PageFaults {
 }
 
 impl ImageRusage {
-    /// Returns the page faults between begin and end, if both are known and belong to the same process.
+    /// Returns the page faults between begin and end. Returns `None` if one of them is not known, or if a count
+    /// decreased, because they then belong to different processes.
     #[must_use]
     pub fn faults(&self) -> Option<PageFaults> {
         let (begin, end) = (self.begin?.faults, self.end?.faults);

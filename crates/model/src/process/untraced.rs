@@ -117,14 +117,14 @@ impl UntracedReason {
         }
     }
 
-    /// Returns true if the executable is written in Go. An allocator with probes can then serve its C code.
+    /// Returns true if the executable is written in Go. Its C code may still use an allocator that has probes.
     #[must_use]
     pub const fn is_go(self) -> bool {
         matches!(self, Self::Go | Self::GoProfileOff | Self::GoVersion | Self::GoUnreadable | Self::GoProfilesFull)
     }
 
-    /// Returns true if events of `class` are not recorded in a process with this reason. Only heap events need an
-    /// allocator. Mappings of another architecture are not recorded, because its system calls have other numbers.
+    /// Returns true if events of `class` are not recorded in a process with this reason. Only heap events need an allocator.
+    /// Mappings of a process of another architecture are not recorded, because its system calls have other numbers.
     #[must_use]
     pub fn applies_to(self, class: EventClass) -> bool {
         if self == Self::Sampled {

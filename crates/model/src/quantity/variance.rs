@@ -37,7 +37,7 @@ impl Quantities {
         self.sum(variance).value()
     }
 
-    /// Adds to a variance. A number from 2^72 on counts as less.
+    /// Adds `more` to a variance. If `more` is 2^72 or larger, a number below 2^72 is added.
     pub fn add_variance(&mut self, variance: Variance, more: u128) {
         let mut sum = self.sum(variance);
         sum += WideSum::of(more);

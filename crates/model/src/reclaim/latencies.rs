@@ -24,8 +24,8 @@ impl Latencies {
         self.0.iter().enumerate().map(class).filter(|(_, count)| *count > 0)
     }
 
-    /// Returns the smallest upper bound in microseconds so that at least `share` of all stalls are shorter; `None` if
-    /// there is no such bound.
+    /// Returns the smallest upper bound of a bucket in microseconds such that at least `share` of all stalls are
+    /// shorter; `None` if there is no such bound.
     #[must_use]
     pub fn below(&self, share: f64) -> Option<u64> {
         let wanted = share * self.0.iter().sum::<u64>() as f64;

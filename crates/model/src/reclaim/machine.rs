@@ -32,7 +32,7 @@ pub struct KernelThread {
     pub name: String,
     /// Kind of reclaim.
     pub work: ReclaimKind,
-    /// Activity of the thread. Only runs, time, scanned inactive pages and reclaimed pages are counted by thread.
+    /// Activity of the thread. Only runs, time, scanned inactive pages and reclaimed pages are counted for each thread.
     pub effort: ReclaimActivity,
 }
 

@@ -52,7 +52,7 @@ impl VmCounters {
     /// Returns the number of pages that were evicted and read again.
     #[must_use]
     pub(crate) const fn paged(&self) -> u64 {
-        // A refault from swap counts in both counters.
+        // A refault from swap is in both counters, so the counters are not added.
         if self.refaults > self.swapped_in { self.refaults } else { self.swapped_in }
     }
 }

@@ -10,7 +10,7 @@ use crate::{EventClass, ImageEnd, ImageId, ImageUsage, Losses, OomKill, Owner, S
 ///
 /// The sum of all deltas of all shards has the additive quantities of the last snapshots. Deltas have no peaks and no
 /// ages of blocks. For a running image, they have no rusage, no list of pages, no residency and no parent. Deltas count
-/// live memory of any age, and have the frames of stacks that the ledger has merged later.
+/// live memory of any age, and contain the frames of stacks that the ledger merges later.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
     /// End of the interval. No change is later.
@@ -18,9 +18,9 @@ pub struct Delta {
     /// True if the interval ends at a mark: the delta has all changes before the mark, and later deltas have the
     /// changes after it.
     pub is_marked: bool,
-    /// Changes of images and stacks by event class. Negative changes wrap: live numbers if more was freed than
-    /// allocated, live and allocated numbers if samples were thinned, and all numbers of a stack that was merged into another
-    /// one.
+    /// Changes of images and stacks by event class. Negative changes wrap. Live numbers can be negative because of frees,
+    /// live and allocated numbers because of the thinning of samples, and all numbers of a stack because it was merged into
+    /// another stack.
     pub usage: BTreeMap<EventClass, BTreeMap<ImageId, ImageUsage>>,
     /// New stacks, by the first image with the stack. An image can have totals of stacks that are listed under its parent.
     pub stacks: BTreeMap<ImageId, Stacks>,

@@ -23,11 +23,11 @@ pub struct EndedImage {
     pub usage: Vec<(EventClass, ImageUsage)>,
     /// Frames of the stacks that this shard received. Other shards may have totals of these stacks.
     pub stacks: Stacks,
-    /// Stacks of heap blocks that deltas lack. Deltas have the sum of these stacks instead.
+    /// Heap stacks that the deltas do not contain. The deltas contain the sum of these stacks instead.
     pub unsent: UnsentStacks,
 }
 
-/// Stacks of an image's heap blocks that deltas lack.
+/// Heap stacks of an image that the deltas do not contain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum UnsentStacks {
     /// Deltas have all stacks of the image.

@@ -14,9 +14,9 @@ pub struct ImageUsage {
     pub ended: Option<ImageEnd>,
     /// Sum of all stacks.
     pub total: Quantities,
-    /// Number of frees of unknown blocks, which were allocated before tracing began, or filtered.
+    /// Number of frees of unknown blocks: blocks from before the start of tracing, and blocks that a filter excluded.
     pub unmatched_frees: u64,
-    /// Number of repeated frees by the allocator itself: the blocks were freed before.
+    /// Number of times that the allocator itself freed a block that had been freed before.
     pub repeated_frees: u64,
     /// Number of frees of unknown blocks that samplers reported. The blocks were sampled before tracing began, or never.
     pub unmatched_samples: u64,
@@ -99,7 +99,7 @@ impl ImageUsage {
         self.demotion.merge(other.demotion);
         self.merged_stacks = self.merged_stacks.wrapping_add(other.merged_stacks);
         self.has_forgotten |= other.has_forgotten;
-        // At most one of both has a peak, because a run with peaks has a single shard.
+        // At most one of the two usages has a peak, because a run with peaks has a single shard.
         self.peak = self.peak.max(other.peak);
         add_stacks(&mut self.by_stack, other.by_stack);
         for (key, theirs) in &other.histograms {
@@ -194,7 +194,7 @@ impl ImageUsage {
 
 /// Adds the totals of stacks to other totals.
 fn add_stacks(ours: &mut BTreeMap<StackKey, Quantities>, mut theirs: BTreeMap<StackKey, Quantities>) {
-    /// Minimum part of the sum that is appended: one in this number.
+    /// The maps are joined by `append` if the new entries are at least this part of `ours`: one in this number.
     const APPENDED: usize = 8;
     theirs.retain(|key, theirs| match ours.get_mut(key) {
         Some(ours) => {
@@ -204,8 +204,8 @@ fn add_stacks(ours: &mut BTreeMap<StackKey, Quantities>, mut theirs: BTreeMap<St
         None => true,
     });
     if theirs.len() >= ours.len() / APPENDED {
-        // The nodes of the new map are full. With single insertions, a third of the map would be empty. The maps of two
-        // shards of a process with many stacks are the largest part of its memory for a moment.
+        // The nodes of the map that `append` makes are full. With single insertions, a third of the map would be empty.
+        // For a process with many stacks, the maps of two shards take the most memory for a moment.
         ours.append(&mut theirs);
     } else {
         ours.extend(theirs);

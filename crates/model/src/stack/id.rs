@@ -10,7 +10,7 @@ pub struct StackId(pub u64);
 impl StackId {
     /// ID if stacks are disabled.
     pub const NOT_TAKEN: Self = Self(memtrace_common::wire::STACK_NOT_TAKEN);
-    /// ID if the stack could not be recorded. A loss has the reason.
+    /// ID if the stack could not be recorded. The reason is counted as a loss.
     pub const FAILED: Self = Self(memtrace_common::wire::STACK_FAILED);
     /// ID of the sum of stacks that were merged to bound memory.
     pub const OTHER: Self = Self(memtrace_common::wire::STACK_OTHER);

@@ -185,7 +185,7 @@ impl Stacks {
         let Self { by_id, merged, calls, recent: _ } = other;
         let nodes = self.calls.merge(&calls);
         drop(calls);
-        // Without reserved space, entries inserted in the order of a larger table would cluster in a smaller one.
+        // Without reserved space, entries that are inserted in the order of a larger table would cluster in a smaller table.
         self.by_id.reserve(by_id.len());
         for (id, known) in by_id {
             if self.by_id.get(&id).is_none_or(|ours| known.taken_ns < ours.taken_ns) {

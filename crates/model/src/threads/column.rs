@@ -128,7 +128,7 @@ impl ThreadColumn {
     pub fn compare(self, one: (&Comm, &ThreadUsage), other: (&Comm, &ThreadUsage)) -> Ordering {
         match self {
             Self::Name => one.0.cmp(other.0),
-            // Both have the same interval, so its length does not matter.
+            // Both usages are from the same interval, so its length does not change the order.
             _ => self.value(other.1, 1.0).total_cmp(&self.value(one.1, 1.0)),
         }
     }

@@ -30,7 +30,7 @@ impl ThreadUsage {
         usage
     }
 
-    /// Returns the sum of both values of each counter.
+    /// Returns the sum of `self` and `other` for each counter.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         self.with(other, u64::saturating_add)

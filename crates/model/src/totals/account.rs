@@ -12,8 +12,8 @@ pub struct AccountCounters {
     pub free: Amount,
     /// Blocks freed by a thread other than the allocating thread. `free` includes them.
     pub free_by_others: Amount,
-    /// Number of frees of unknown blocks, which were allocated before tracing began or by the parent process, or
-    /// filtered.
+    /// Number of frees of unknown blocks: blocks from before the start of tracing, blocks of the parent process, and
+    /// blocks that a filter excluded.
     pub unmatched_frees: u64,
 }
 
@@ -101,7 +101,7 @@ pub struct AccountTotals {
     /// recorded.
     pub marks: Option<MarkBounds>,
     /// Time of the highest number of live bytes. If the group has several accounts, this is the time of the account
-    /// that rose most.
+    /// with the largest rise.
     pub peak_at: Option<Tick>,
 }
 
@@ -112,7 +112,7 @@ impl AccountTotals {
         Self { marks: Some(MarkBounds::at(self.live)), peak_at: None, ..*self }
     }
 
-    /// Returns true if any amount is not 0. The amounts of an account can be moved to another one.
+    /// Returns true if any number is not 0, apart from the marks. All amounts are 0 after they were moved to another account.
     #[must_use]
     pub fn has_amounts(&self) -> bool {
         Self { marks: None, peak_at: None, ..*self } != Self::default()

@@ -50,7 +50,7 @@ impl Log2 {
     #[must_use]
     pub const fn of_time(begin: Tick, end: Tick) -> Self {
         let ticks = end.0.saturating_sub(begin.0) as u64;
-        // The bit below the tick makes the logarithm of a time of less than a tick 19.
+        // The bit below the tick gives a time of less than a tick the logarithm 19.
         Self::of(ticks << TICK_SHIFT | 1 << (TICK_SHIFT - 1))
     }
 

@@ -32,8 +32,8 @@ impl AddAssign for DistinctPages {
     }
 }
 
-/// Memory of all processes together, by kind of memory. A page that is mapped as two kinds counts in both, such as a
-/// page that the kernel has merged (KSM).
+/// Memory of all processes together, by kind of memory. A page that is mapped as two kinds counts in each of them. The
+/// kernel can map a page as two kinds if it merges pages (KSM).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DistinctMemory {
     /// Kinds with resident pages, ordered like [`MappingKind::ALL`].
@@ -120,10 +120,10 @@ pub struct ProcessFrames {
 
 /// Pages of a kind, of one process or of several.
 ///
-/// A process has referenced at least `certain` bytes of its shared pages. Other processes may have referenced the same pages,
-/// so the lower bound of several processes is the maximum of this number. The upper bound is the number of touched frames. If
-/// the method finds no single pages, the upper bound is the sum of the references that exceed the exclusive pages of their
-/// mappings, limited to all shared frames.
+/// A process has referenced at least `certain` bytes of its shared pages. Several processes may have referenced the same
+/// pages, so their lower bound is the largest `certain` minus `repeated` of one process. The upper bound is the number of
+/// touched frames. If the method finds no single pages, the upper bound is the sum of the references that exceed the
+/// exclusive pages of their mappings, limited to all shared frames.
 #[derive(Clone, Debug, Default)]
 struct FramesOfKind {
     /// Pages that are mapped once on the whole machine.
@@ -148,7 +148,7 @@ impl ProcessFrames {
         Self { page, touched, kinds: BTreeMap::new() }
     }
 
-    /// Adds a mapping without pages that are mapped elsewhere.
+    /// Adds a mapping whose pages are not mapped anywhere else.
     pub fn add_exclusive(&mut self, mapping: &MeasuredMapping) {
         let ReferencedMemory { resident, referenced, least_referenced, .. } = mapping.memory;
         self.kinds.entry(mapping.kind).or_default().exclusive +=

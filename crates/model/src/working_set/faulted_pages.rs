@@ -76,8 +76,8 @@ impl FaultedPages {
         self.lost
     }
 
-    /// Returns the resident pages of a process. Pages with a page fault count as touched. In a huge page, the other
-    /// pages may have been touched without a further fault.
+    /// Returns the resident pages of a process. Pages with a page fault are touched. The other pages of a huge page may
+    /// have been touched without a further fault, so they are [`PageState::PartOfTouched`].
     #[must_use]
     pub fn touched(&self, pid: Pid, resident: &[ResidentRange]) -> TouchedPages {
         let mut pages = TouchedPages::new(self.page);

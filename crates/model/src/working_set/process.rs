@@ -93,7 +93,7 @@ pub struct ProcessWorkingSet {
     pub locked: Option<Bytes>,
     /// True if the process was frozen during clearing and during reading.
     pub paused: bool,
-    /// Duration of reading the sizes of the mappings after the references; 0 for methods that read both together.
+    /// Duration of reading the sizes of the mappings after the references; 0 for methods that read sizes and references together.
     pub sizes_time: Duration,
 }
 

@@ -13,7 +13,7 @@ use crate::units::{AbsAddr, Bytes};
 pub enum PageState {
     /// The page was not touched.
     Untouched,
-    /// The page was touched, or is the first page of a touched huge page, which has one bit for all its pages.
+    /// The page was touched, or it is the first page of a touched huge page. A huge page has one bit for all its pages.
     Touched,
     /// The page is a further page of a touched huge page: it may have been touched.
     PartOfTouched,

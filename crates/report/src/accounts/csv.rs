@@ -34,7 +34,7 @@ pub(super) fn write(table: &AccountTable, out: &mut dyn io::Write) -> io::Result
 }
 
 /// Returns the names of the samplers that an account can have blocks from, separated by blanks. An account of a process has the
-/// samplers of the process, or the samplers of unknown processes if it has none. Another account has all samplers.
+/// samplers of the process. If there are none, it has the samplers of unknown processes. Any other account has all samplers.
 fn samplers(table: &AccountTable, row: &AccountRow) -> String {
     let all = &table.samplers;
     let pid = process_of(&table.keys, &row.names).and_then(process).map(|(_, pid)| pid);

@@ -122,10 +122,10 @@ fn csv_names_the_samplers_of_each_account() {
     assert_eq!(by_process, ["samplers", "go otel_memory", "go", "", "go otel_memory"]);
     let threads: [&[&str]; 2] = [&["a (13) of server (8)"], &["a (15) of sh (9)"]];
     assert_eq!(column(&[GroupBy::Thread], &threads, &samplers), ["samplers", "go", ""]);
-    // An account can have processes with samplers and without them.
+    // The account of a user can include processes with and without samplers.
     assert_eq!(column(&[GroupBy::User], &[&["root"]], &samplers), ["samplers", "go otel_memory"]);
     assert_eq!(column(&[GroupBy::User], &[&["root"]], &Samplers::default()), ["samplers", ""]);
-    // The process with the blocks of an image before an exec is not known.
+    // After an exec, samplers of the old image belong to an unknown process, and count for each process without one.
     samplers.end_image(Pid(8), ImageEnd::Exec);
     assert_eq!(column(&[GroupBy::Process], &processes, &samplers)[2..4], ["go", "go"]);
 }

@@ -104,7 +104,7 @@ impl<'a> Names<'a> {
         })
     }
 
-    /// Returns a name of a row. The name of a thread is without its process if the process has another place.
+    /// Returns a name of a row. The name of a thread omits its process if the title or another column names the process.
     fn name(&self, row: &AccountRow, position: usize, key: GroupBy) -> String {
         let Some(name) = row.names.get(position) else { return String::new() };
         let keys = &self.table.keys;
@@ -119,7 +119,7 @@ impl<'a> Names<'a> {
 fn common_process(table: &AccountTable) -> Option<&str> {
     let mut processes = table.rows.iter().map(|row| process_of(&table.keys, &row.names));
     let first = processes.next()??;
-    // Sums of several processes, such as `sh [ended]`, have no PID.
+    // Sums of several processes, such as `sh [ended]`, have no PID, so they are not a common process.
     (process(first).is_some() && processes.all(|other| other == Some(first))).then_some(first)
 }
 
@@ -172,7 +172,7 @@ const fn importance(column: AccountColumn) -> Option<u8> {
     match column {
         AccountColumn::Name | AccountColumn::Current | AccountColumn::Blocks => None,
         AccountColumn::High => Some(9),
-        // The live bytes of processes that have ended are 0.
+        // Processes that have ended have no live bytes, but bytes held at exit.
         AccountColumn::Exit => Some(8),
         AccountColumn::Allocated => Some(7),
         AccountColumn::Freed => Some(6),

@@ -38,7 +38,7 @@ impl Side {
     }
 
     /// Counts live blocks as held at exit, as if the processes had ended at the end of the report. So a report of running
-    /// processes is comparable with one of their end.
+    /// processes can be compared with a report of their end.
     #[must_use]
     pub fn held(mut self) -> Self {
         for stack in &mut self.profile.stacks {

@@ -220,10 +220,10 @@ fn sampled(pid: u32, stacks: &[(&str, u64)]) -> Profile {
     profile
 }
 
-/// The distances of 4 samples are 2.4445 and 6.2861 times 512 KiB, of 6 samples 3.2502 and 7.0918, of none 0 and 3.8416. The
-/// change from 4 to 6 samples has the distances √(3.2502² + 6.2861²) = 7.0767 and √(7.0918² + 2.4445²) = 7.5013: it is from
-/// -2.538 to 4.751 MiB. The change from 0 to 6 samples is from 6 - √(3.2502² + 3.8416²) = 0.968 to 13.092 times 512 KiB, and
-/// that from 0 to 4 samples from -0.553 to 10.286 times.
+/// The distances of 4 samples are 2.4445 and 6.2861 times 512 KiB, of 6 samples 3.2502 and 7.0918, and of 0 samples 0 and
+/// 3.8416. The change from 4 to 6 samples has the distances √(3.2502² + 6.2861²) = 7.0767 and √(7.0918² + 2.4445²) = 7.5013:
+/// it is from -2.538 to 4.751 MiB. The change from 0 to 6 samples is from 6 - √(3.2502² + 3.8416²) = 0.968 to 13.092 times
+/// 512 KiB, and the change from 0 to 4 samples is from -0.553 to 10.286 times 512 KiB.
 #[test]
 fn changes_of_estimates_within_their_error_are_no_growth() {
     let before = side("a.json", sampled(7, &[("main grow", 4)]));

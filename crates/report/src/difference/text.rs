@@ -16,8 +16,8 @@ use crate::{escape, format, samplers};
 /// Maximum number of stable sites in the list, and of sites with a change within the error.
 const STABLE_SHOWN: usize = 3;
 
-/// Writes the totals, a table by kind of change, the `top` sites that changed most, those with the largest changes within
-/// the error, and the largest stable sites.
+/// Writes the totals, a table by kind of change, the `top` sites that changed most, the sites with the largest changes
+/// within the error, and the largest stable sites.
 pub(super) fn write(
     [before, after]: [&Side; 2],
     compared: &[Compared<'_>; 2],

@@ -8,7 +8,7 @@ const DEVIATIONS: f64 = 1.96;
 pub(crate) struct Margin {
     /// Distance to the lower end.
     pub(crate) below: u64,
-    /// Distance to the upper end. For a single estimate, it is at least as large as the other distance.
+    /// Distance to the upper end. For a single estimate, it is at least the distance to the lower end.
     pub(crate) above: u64,
 }
 

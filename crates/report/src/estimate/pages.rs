@@ -17,7 +17,7 @@ pub(crate) fn error(profile: &Profile, quantity: Quantity, usage: &Quantities) -
     in_unit(pages_error(profile, estimated, usage[variance]), quantity.facts().measure)
 }
 
-/// Returns the error of the number or the bytes of released pages; `None` as for [`error`].
+/// Returns the error of the number or the bytes of released pages; `None` in the same cases as [`error`].
 ///
 /// The variance is at most the variance of touches minus the variance of live pages. A page that was touched k times
 /// adds k² to the variance of touches. If the page is live, it was released k - 1 times: it adds 1 to the variance of
@@ -40,7 +40,7 @@ fn pages_error(profile: &Profile, pages: u64, variance: u64) -> Option<u64> {
     if profile.run.page_sample < 2 || profile.run.window.is_some() {
         return None;
     }
-    // Each sampled page stands for at least the pages of its sample.
+    // Each sampled page stands for at least `page_sample` pages.
     let unit = f64::from(profile.run.page_sample).max(variance as f64 / pages.max(1) as f64);
     Some(Margin::of_score(variance.into(), unit).above)
 }
@@ -188,7 +188,7 @@ mod tests {
                 let mut unlikely = 0.0;
                 // Logarithm of the probability of `seen` sampled pages, by a Poisson distribution.
                 let mut likely = -truth;
-                // If no page is sampled, the estimate cannot know the number of touches per page.
+                // If no page is sampled, the number of touches per page is unknown, so this case counts only for one touch.
                 let first = if times == 1 { 0 } else { 1 };
                 for seen in 0..10_000_u32 {
                     let usage = touched(seen.into(), times);

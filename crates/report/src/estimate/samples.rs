@@ -27,9 +27,9 @@ pub(crate) struct SampledPart {
     interval: Option<Bytes>,
     /// Sum over the stacks with samples.
     all: Quantities,
-    /// Sum over those with live blocks, or without any held blocks.
+    /// Sum over the stacks with samples that have live blocks, or no blocks held at exit.
     live: Quantities,
-    /// Sum over those with blocks held at exit.
+    /// Sum over the stacks with samples that have blocks held at exit.
     exit: Quantities,
 }
 
@@ -42,15 +42,15 @@ impl Samples {
         (self.number > 0).then(|| self.with_unit(self.unit()))
     }
 
-    /// Returns the variance divided by the sum. The unit of a single sample is at most its standard deviation, even if the
-    /// sum is unknown.
+    /// Returns the variance divided by the sum, but at most the standard deviation. This bound limits the unit if the sum is
+    /// unknown.
     fn unit(self) -> f64 {
         let variance = self.variance as f64;
         (variance / self.amount.max(1) as f64).min(variance.sqrt())
     }
 
     /// Returns the uncertainty of an estimate without samples, such as the live bytes of a stack that does not occur.
-    /// `interval`: interval of the sampler. Returns `None` if it is not known.
+    /// `interval`: interval of the sampler. Returns `None` if the interval is not known, or if `measure` is not bytes.
     pub(crate) fn without(interval: Option<Bytes>, measure: Measure) -> Option<Uncertainty> {
         unit_without_samples(interval, measure).map(|unit| Self::default().with_unit(unit))
     }
@@ -79,7 +79,7 @@ impl AddAssign for SampledPart {
 }
 
 impl SampledPart {
-    /// Returns the part of a stack or of a site. All of its blocks are sampled, or none.
+    /// Returns the part of a stack or of a site. Either all of its blocks are sampled, or all are exact.
     pub(crate) fn of_stack(usage: &Quantities) -> Self {
         let mut part = Self::default();
         part.add_stack(usage);
@@ -129,7 +129,7 @@ impl SampledPart {
         Some(if is_change { uncertainty.symmetric() } else { uncertainty })
     }
 
-    /// Returns the uncertainty of the freed bytes or blocks; `None` as for [`Self::uncertainty`].
+    /// Returns the uncertainty of the freed bytes or blocks; `None` in the same cases as [`Self::uncertainty`].
     pub(crate) fn freed_uncertainty(&self, profile: &Profile, measure: Measure) -> Option<Uncertainty> {
         self.uncertainty_of(profile, measure, freed(&self.all, measure))
     }
@@ -193,9 +193,9 @@ pub(crate) fn has_samples(usage: &Quantities) -> bool {
     usage[Quantity::HeldSamples] != 0 || usage[Quantity::AllocSamples] != 0
 }
 
-/// Returns the number of bytes that a stack without samples does not reach in 95 of 100 cases; `None` if no interval of a
-/// sampler is known. A block of B bytes is missed with the probability e^(-B/interval), and so are several blocks with B
-/// bytes together.
+/// Returns an upper bound of the bytes of a stack without samples, which holds in 95 of 100 cases; `None` if no interval of
+/// a sampler is known. A block of B bytes is missed with the probability e^(-B/interval), and several blocks with B bytes in
+/// all are missed with the same probability.
 pub(crate) fn most_without_samples(profile: &Profile) -> Option<u64> {
     #[expect(clippy::cast_sign_loss, reason = "an interval is not below zero")]
     let most = |interval: f64| (0.05_f64.ln().abs() * interval).round() as u64;
@@ -203,7 +203,7 @@ pub(crate) fn most_without_samples(profile: &Profile) -> Option<u64> {
 }
 
 /// Returns the largest interval of the samplers of the processes that `is_of` accepts; `None` if they have no sampler, or if no
-/// interval is known. A process chooses its interval, which does not count for other processes.
+/// interval is known. A process chooses the interval of its sampler, so this interval does not apply to other processes.
 pub(crate) fn interval_of(profile: &Profile, is_of: impl Fn(&ProcessProfile) -> bool) -> Option<Bytes> {
     if !has_sampler(profile) {
         return None;
@@ -211,7 +211,7 @@ pub(crate) fn interval_of(profile: &Profile, is_of: impl Fn(&ProcessProfile) -> 
     let samplers = &profile.run.samplers;
     let own = || profile.processes.iter().filter(|process| is_of(process));
     let of_own = largest(own().flat_map(|process| samplers.of(process.pid)));
-    // The samplers of ended processes and of the members of groups may be known without their process.
+    // The samplers of ended processes and of members of groups may be known without their process, so all are used.
     let is_unknown = || own().any(|process| process.pid == Pid(0) || process.ended.is_some());
     of_own.or_else(|| largest(samplers.all()).filter(|_| is_unknown()))
 }
@@ -221,8 +221,8 @@ fn largest(samplers: impl Iterator<Item = Sampler>) -> Option<Bytes> {
     samplers.filter_map(|sampler| sampler.interval).max()
 }
 
-/// Returns the unit of an estimate without samples: the interval of the sampler. The number of blocks has none, because small
-/// blocks are sampled less often.
+/// Returns the unit of an estimate without samples: the interval of the sampler. A number of blocks has no unit, because
+/// small blocks are sampled less often.
 fn unit_without_samples(interval: Option<Bytes>, measure: Measure) -> Option<f64> {
     interval.filter(|_| measure == Measure::Bytes).map(|interval| interval.0 as f64)
 }
@@ -262,9 +262,9 @@ fn freed(usage: &Quantities, measure: Measure) -> Samples {
 
 /// Returns the samples of a change of live memory, or of memory held at exit, in a window of a recording.
 ///
-/// The change consists of the blocks that were allocated and of those that were freed. A block of which both is true adds
-/// nothing to the change, so the variance is too large rather than too small. If a process ended in the window, its memory
-/// held at exit and the decrease of its live memory have no variance, because nothing was allocated or freed.
+/// The change consists of the blocks that were allocated and the blocks that were freed. A block that was allocated and
+/// freed adds nothing to the change, so the variance is too large rather than too small. If a process ended in the window,
+/// its memory held at exit and the decrease of its live memory have no variance, because nothing was allocated or freed.
 fn changed(usage: &Quantities, measure: Measure) -> Samples {
     let mut samples = allocated(usage, measure);
     samples += freed(usage, measure);

@@ -5,7 +5,7 @@ use memtrace_model::{Bytes, Measure};
 
 use super::margin::Margin;
 
-/// Minimum number of samples for a text with `±`. With fewer, the interval is too asymmetric, and the text has its ends.
+/// Minimum number of samples for a text with `±`. With fewer samples, the asymmetric interval is given by its ends.
 const SYMMETRIC: u64 = 30;
 
 /// Uncertainty of an estimate from sampled blocks.
@@ -97,7 +97,7 @@ fn compact(measure: Measure, value: u64) -> String {
     }
 }
 
-/// Returns both ends of an interval: `3.10 to 7.80 MiB`. If they have the same unit, it is not repeated.
+/// Returns both ends of an interval: `3.10 to 7.80 MiB`. If both have the same unit, the unit is written once.
 fn range(low: &str, high: &str) -> String {
     match (low.split_once(' '), high.split_once(' ')) {
         (Some((number, unit)), Some((_, other))) if unit == other => format!("{number} to {high}"),

@@ -148,7 +148,7 @@ fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
                     ""
                 }
             ),
-            // A report of the whole trace has all objects that were live at its start.
+            // The start of the trace is left out, because its changes include all objects that were live at that time.
             profile_is_readable(page).then(|| {
                 format!(
                     "sudo memtrace record --pid {pid} -d 5m -o run.memtrace && memtrace report run.memtrace --from +10s -m alloc-bytes"
@@ -173,7 +173,7 @@ fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
             let name = page.anonymous.first().map_or("", |named| named.name.as_str());
             let hint = runtime(page).unwrap_or("Heaps of runtimes (JavaScript, Java, Go, .NET) are such memory.");
             let text = format!("{lead} is memory that the program maps without malloc, most of it {name}. {hint}");
-            // Without totals, the heap of Go is such memory.
+            // If the totals of Go are unknown, the heap of Go is part of the anonymous memory.
             let is_heap_of_go = page.go.is_some() && rss_parts::go_sizes(page).is_none();
             if is_heap_of_go && profile_is_readable(page) {
                 (format!("{text} To see the code that allocates, run:"), trace)
@@ -245,7 +245,7 @@ fn profile_is_readable(page: &Explanation) -> bool {
     matches!(&page.go, Some(GoMemory { profile: GoProfile::Readable, .. }))
 }
 
-/// Returns the next step for a process whose largest part, of this kind, has no command of its own.
+/// Returns the next step for a process whose largest part is of this kind, which has no command of its own.
 fn next_step(page: &Explanation, kind: PartKind) -> Advice {
     let pid = page.pid;
     let is_touched =

@@ -37,8 +37,8 @@ impl Painter {
         }
     }
 
-    /// Colours the bars of a chart. In each line, the first mark of either kind after two blanks counts as the start
-    /// of a bar.
+    /// Colours the bars of a chart. In each line, a bar of either kind starts at the first mark of this kind that
+    /// follows two blanks.
     pub(super) fn bars(&self, picture: &str) -> String {
         if !self.colour {
             return picture.to_owned();

@@ -8,7 +8,7 @@ pub(super) struct Part {
     pub(super) kind: PartKind,
     pub(super) name: String,
     pub(super) resident: Bytes,
-    /// Sizes of the part, for the columns after the bar; `None` for a subpart without such sizes.
+    /// Sizes of the part, for the columns after the bar; `None` for a subpart whose sizes are not known.
     pub(super) beyond: Option<MemorySizes>,
 }
 
@@ -52,7 +52,7 @@ impl PartKind {
         )
     }
 
-    /// Returns true for a part that its subparts make up.
+    /// Returns true for a part that consists of its subparts.
     pub(super) const fn has_subparts(self) -> bool {
         matches!(self, Self::Heap | Self::GoHeap | Self::Files)
     }
@@ -61,7 +61,7 @@ impl PartKind {
 /// Returns the parts and subparts. The parts and the unexplained bytes add up to the RSS.
 pub(super) fn list(page: &Explanation) -> Vec<Part> {
     let go = go_sizes(page);
-    // A Go program without C code has no other heap.
+    // A Go program without C code has only the heap of Go.
     let has_heap = page.heap.allocator.is_some() || page.heap.held != MemorySizes::default();
     let mut parts = if has_heap || go.is_none() { heap(page) } else { Vec::new() };
     parts.extend(go.into_iter().flat_map(go_parts));
@@ -124,8 +124,8 @@ fn heap(page: &Explanation) -> Vec<Part> {
     parts
 }
 
-/// Returns the parts of a Go program. Objects are taken to be resident before the free memory in their spans, so that only the
-/// sum of both is exact.
+/// Returns the parts of a Go program. The resident bytes of spans are assigned to objects first, and then to the free memory
+/// in the spans, so only the sum of both parts is exact.
 fn go_parts(sizes: &GoSizes) -> Vec<Part> {
     let totals = &sizes.totals;
     let objects = totals.objects.min(sizes.in_use_resident);
@@ -135,7 +135,7 @@ fn go_parts(sizes: &GoSizes) -> Vec<Part> {
         let sizes = MemorySizes { reserved, resident, returnable, ..MemorySizes::default() };
         Part { beyond: Some(sizes), ..inner(kind, name, resident) }
     };
-    // The program has freed the resident part of released memory with `MADV_FREE`, or the kernel has made it a huge page.
+    // Released memory is still resident if it was freed with `MADV_FREE`, or if the kernel has made it a huge page.
     let freed = Bytes(sizes.heap.returnable.0.saturating_sub(sizes.idle_resident.0)).min(released);
     vec![
         outer(PartKind::GoHeap, "heap of Go", sizes.heap),

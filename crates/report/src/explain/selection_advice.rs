@@ -12,7 +12,7 @@ use crate::escape;
 
 /// Minimum difference between the sums of RSS and PSS for a conclusion: share of the sum of RSS, and size.
 const MUCH_SHARED: (f64, Bytes) = (0.2, Bytes(16 << 20));
-/// Minimum shared memory of a control group that no process maps for a conclusion: share of the use, and size.
+/// Minimum unmapped shared memory of a control group for a conclusion: share of the use, and size.
 const MUCH_UNMAPPED: (f64, Bytes) = (0.1, Bytes(16 << 20));
 /// Minimum page cache of a control group for a conclusion: share of the use, and size.
 const MUCH_CACHE: (f64, Bytes) = (0.3, Bytes(16 << 20));

@@ -240,8 +240,8 @@ fn json_is_read_as_it_was_written() {
     assert_eq!(read.rss_bytes, page().counted.rss.0);
 }
 
-/// Returns the explanation of a Go program with an RSS of 100 MiB and these MiB of spans in use and idle spans, all resident. Of
-/// the spans in use, 10 MiB are free.
+/// Returns the explanation of a Go program with an RSS of 100 MiB. `in_use`, `idle`: MiB of spans in use and of idle spans, all
+/// resident. 10 MiB of the spans in use are free.
 fn go_page(in_use: u64, idle: u64, profile: GoProfile) -> Explanation {
     let mib = |number: u64| Bytes(number * MIB);
     let totals = GoTotals {
@@ -350,7 +350,7 @@ fn idle_memory_of_go_leads_to_its_settings() {
     let command =
         "sudo memtrace record --pid 7 -d 5m -o run.memtrace && memtrace report run.memtrace --from +10s -m alloc-bytes";
     assert_eq!(commands(&page), [command]);
-    // It is a warning if it is not the largest part.
+    // Idle memory is a warning if it is not the largest part.
     let advice = &advice::conclusions(&go_page(60, 20, GoProfile::Readable))[1];
     assert_eq!(advice.weight, Weight::Warning);
     assert!(advice.text.starts_with("20.00 MiB (20.0%) is idle memory of Go's heap."), "{advice:?}");
@@ -416,7 +416,7 @@ fn totals_of_go_are_in_the_json() {
         (totals.buck_hash_sys_bytes, totals.gc_sys_bytes, totals.other_sys_bytes),
         (1_444_032, 6 * MIB, 5 * MIB)
     );
-    // 100 MiB of heap, 7 of stacks, 3, 6 and 5, and the bytes of caches and profiles.
+    // 100 MiB of heap, 7 of stacks, 3 of spans, 6 of the collector, 5 of other data, and the bytes of caches and profiles.
     assert_eq!(totals.sys_bytes, 121 * MIB + 15_600 + 1_444_032);
     assert_eq!(
         (go.heap.resident_bytes, go.heap.returnable_bytes, go.own.resident_bytes),

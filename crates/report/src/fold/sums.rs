@@ -13,7 +13,7 @@ pub(super) struct Sum {
     pub(super) value: u64,
     /// Number of stacks in the sum.
     pub(super) stacks: u64,
-    /// Samples of the value; none if it is exact.
+    /// Samples of the value; no samples if the value is exact.
     pub(super) samples: Samples,
 }
 

@@ -14,8 +14,8 @@ pub(super) struct Blocks {
     /// Number of blocks of a stack that are written as one block.
     combined: u64,
     temporary: Vec<Equal>,
-    /// Blocks that were freed but are not temporary. Each description is in `descriptions` twice: the copy after it is
-    /// for the second block of a pair.
+    /// Blocks that were freed but are not temporary. Each description is in `descriptions` twice, with the copy for the
+    /// second block of a pair after the original.
     freed: Vec<Equal>,
     held: Vec<Equal>,
 }

@@ -45,7 +45,7 @@ fn with_intervals(view: MetricView<'_>, usage: Quantities, sampled: &SampledPart
     let has_exit = usage.exit() != Amount::default();
     // Nothing is live in a process that has ended.
     let has_live = !has_exit || usage.live() != Amount::default();
-    // The live blocks that were allocated between two marks are a part of all blocks that were allocated between them.
+    // Live blocks from between two marks have the uncertainty of all blocks that were allocated between the marks.
     let live_ends = |live: Quantity, alloc: Quantity| {
         let varying = if view.is_of_marks() { alloc } else { live };
         let uncertainty = sampled.uncertainty(profile, varying).filter(|_| has_live);
@@ -91,7 +91,7 @@ fn with_intervals(view: MetricView<'_>, usage: Quantities, sampled: &SampledPart
     }
 }
 
-/// Returns a number; 0 for a decrease in a window of a recording. Corrections of samples can exceed what was allocated in it.
+/// Returns a number; 0 for a decrease in a window of a recording. Corrections of samples can exceed the allocations.
 fn increase(number: u64) -> u64 {
     number.cast_signed().max(0).cast_unsigned()
 }
@@ -107,7 +107,7 @@ fn ends_of_live(view: MetricView<'_>, number: u64, uncertainty: Uncertainty) -> 
     let number = live(profile, number);
     let Margin { below, above } = uncertainty.margin();
     let low = number.saturating_sub_unsigned(below);
-    // Blocks that were allocated between two marks are a total, except in Go's profile, which has changes.
+    // The number of blocks from between two marks is a total, except in Go's profile, which has changes.
     let is_change = number < 0 || profile.run.window.is_some() && !view.is_of_marks();
     [if is_change { low } else { low.max(0) }, number.saturating_add_unsigned(above)]
 }

@@ -16,7 +16,7 @@ use crate::kernel_reported::KernelReported;
 use crate::metrics::MetricView;
 use crate::samplers;
 
-/// A process that starts within this time after the start of the trace counts as a process that ran before.
+/// A process that starts within this time after the start of the trace counts as a process that ran before the trace.
 const START: Duration = Duration::from_millis(50);
 
 /// Returns the processes in the order of the profile.

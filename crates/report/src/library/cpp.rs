@@ -18,8 +18,8 @@ const ABI: &str = "__cxa_";
 /// Prefix of libgcc's thread functions. libstdc++ calls pthreads through them (libgcc/gthr-posix.h).
 const GTHREAD: &str = "__gthread_";
 
-/// Returns the qualified name of the function in a C++ name, without return type and parameters; names of operators
-/// keep their parameters. `None` for other names: names of Rust and C have no parameters.
+/// Returns the qualified name of the function in a C++ name, without return type and parameters. Names of operators
+/// keep their parameters. Returns `None` for names without parameters, such as names of Rust and C.
 pub(super) fn function(name: &str) -> Option<&str> {
     let mut start = 0;
     for (at, c, _) in nested(name).filter(|(_, _, depth)| *depth == 0) {

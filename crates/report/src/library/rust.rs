@@ -82,8 +82,8 @@ fn owner_of(of_type: &str) -> Owner {
     }
 }
 
-/// Returns the first component of a path; `None` if the path has only one. The first component can carry a hash:
-/// `core[846817f741e54dfd]::fmt`.
+/// Returns the first component of a path; `None` if the path has only one component. The first component can contain a
+/// hash: `core[846817f741e54dfd]::fmt`.
 fn crate_of(path: &str) -> Option<&str> {
     let end = path.find(|c| !is_word(c)).filter(|end| *end > 0)?;
     let (name, mut rest) = path.split_at(end);

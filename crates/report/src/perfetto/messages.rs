@@ -309,7 +309,7 @@ pub(super) struct ProcessHeapSamples {
     pub(super) timestamp: Option<u64>,
     #[prost(string, optional, tag = "11")]
     pub(super) heap_name: Option<String>,
-    /// 1 if every byte is counted. The sums of samples are estimates of all bytes.
+    /// Interval that all samplers of the process have, or else 1. The sums of samples are estimates of all bytes.
     #[prost(uint64, optional, tag = "12")]
     pub(super) sampling_interval_bytes: Option<u64>,
 }

@@ -20,7 +20,7 @@ impl<'a> Packets<'a> {
         Self { out, buffer: Vec::new() }
     }
 
-    /// Writes the first packet: a clock snapshot with both clocks at 0. Timestamps of packets are boot times, and
+    /// Writes the first packet: a clock snapshot with two clocks at 0. Timestamps of packets are boot times, and
     /// timestamps of heap profiles are coarse monotonic times. trace_processor drops data with a clock that it cannot
     /// relate to the boot time.
     pub(super) fn write_clocks(&mut self) -> io::Result<()> {

@@ -12,7 +12,7 @@ use crate::{escape, format, samplers};
 /// Builder of the tables. The ID of a row is its position in the table, from 1.
 pub(super) struct ProfileBuilder<'a> {
     profile: &'a Profile,
-    /// Key of the labels for [`StackProfile::label`]: the value of `--by`.
+    /// Key of the label that shows [`StackProfile::label`]: the value of `--by`.
     key: &'static str,
     views: Vec<MetricView<'a>>,
     strings: FxHashMap<String, u32>,
@@ -212,7 +212,7 @@ impl<'a> ProfileBuilder<'a> {
     }
 
     /// Returns labels with the number of samples of a stack, and with the ends of the interval of each value that is not 0.
-    /// Returns none for an exact stack.
+    /// Returns no label for an exact stack.
     fn interval_labels(&mut self, stack: &StackProfile) -> Vec<Label> {
         let sampled = SampledPart::of_stack(&stack.usage);
         if !sampled.is_sampled() {

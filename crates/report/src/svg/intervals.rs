@@ -12,11 +12,11 @@ const HEIGHT: u32 = 24;
 
 /// A drawn stack.
 pub(super) struct DrawnStack {
-    /// Position in the flame graph: its values for inferno, from the left edge on.
+    /// Position in the flame graph: a range of values for inferno, counted from the left edge.
     pub(super) place: Range<u64>,
     /// Value of the metric.
     pub(super) value: u64,
-    /// Samples of the value; none if it is exact.
+    /// Samples of the value; no samples if the value is exact.
     pub(super) samples: Samples,
 }
 

@@ -71,7 +71,7 @@ fn missing(activity: &Activity, out: &mut TextWriter<'_>) -> io::Result<()> {
     rows.sort_by_key(|row| Reverse(row.sums.missing));
     let sum: u64 = rows.iter().map(|row| row.sums.missing).sum();
     let of_row = |row: &&memtrace_model::SpanRow| {
-        // The names of other spans are in the lost records.
+        // The names of spans of other kinds were in the lost records, so they are not known.
         let name = match row.kind {
             SpanKind::Function => {
                 let name = escape::visible(&activity.names[row.name as usize]);

@@ -50,7 +50,7 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
     }
     if layout == ClassColumns::Amounts {
         columns.push(sums(alloc, Quantity::AllocBytes).with_importance(2));
-        // The freed amount is the difference of the other amounts. It has no column if these have errors.
+        // The freed amount is the difference of the other amounts. If the other amounts have errors, it has no column.
         if !rows.iter().any(|row| row.sampled.is_sampled()) {
             let freed = |row: &&Group| cells::amount(view.measure(), row.usage.free());
             columns.push(Column::numbers(free, rows.iter().map(freed)).with_importance(1));

@@ -27,7 +27,7 @@ fn sentence(profile: &Profile, kill: &OomKill) -> String {
     let comm = victim.map(|victim| victim.comm.raw()).filter(|comm| *comm != "?");
     let name = comm.unwrap_or(if kill.comm.is_empty() { "?" } else { &kill.comm });
     let path = |id: CgroupId| profile.run.killed_cgroups.get(&id).map(|path| escape::visible(path));
-    // If the path of the killed process's group could not be read, the last recorded group of the process counts.
+    // If the path of the group of the kill could not be read, the sentence names the last recorded group of the process.
     let of_process = || victim.and_then(|victim| victim.cgroup.as_ref()).map(|cgroup| escape::visible(&cgroup.path));
     let place = kill.group.and_then(path).or_else(of_process).map_or_else(String::new, |path| format!(" of {path}"));
     let full = kill.full.map_or_else(String::new, |id| match path(id) {

@@ -36,7 +36,7 @@ struct Row {
     ended: &'static str,
     /// Minimum size of followed blocks, if the process is demoted: `≥64B`.
     followed: Option<String>,
-    /// Process that has the memory, if the process shares its memory.
+    /// Process that owns the memory, if the process uses the memory of another process.
     memory: Option<String>,
     cgroup: Option<String>,
 }
@@ -59,7 +59,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut TextWriter<'
     let view = MetricView::new(profile, options.metric);
     let sampled = SampledProcesses::of(profile);
     let mut processes: Vec<_> = profile.processes.iter().enumerate().collect();
-    // Page faults decide between equal values: processes without a sampled page have the value 0.
+    // Page faults decide between equal values, because all processes without a sampled page have the value 0.
     let faults = |process: &ProcessProfile| process.faults.map_or(0, |faults| faults.total());
     processes.sort_by_key(|(_, process)| Reverse((view.process_value(process), faults(process))));
     let others = processes.split_off(options.top.min(processes.len()));

@@ -111,7 +111,7 @@ pub(super) fn write(
 
 impl Bounds {
     /// Returns the number of sites to list, at least one. `sites`: all sites, the largest first, at least one. `write`:
-    /// function that writes a site with this index.
+    /// function that writes the site with the given index.
     fn shown(
         self,
         sites: &[Site],
@@ -261,7 +261,7 @@ fn ranked(view: MetricView<'_>, frames: &Frames<'_>, roots: &Groups) -> Vec<Site
         site.histograms.add(&stack.histograms);
     }
     if view.is_net_growth() {
-        // In a site, stacks that grew and stacks that shrank cancel each other.
+        // In a site, stacks that grew and stacks that shrank cancel each other. Sites without growth are left out.
         sites.iter_mut().for_each(|site| site.value = view.value(&site.usage));
         sites.retain(|site| site.value > 0);
     }

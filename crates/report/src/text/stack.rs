@@ -12,7 +12,8 @@ use crate::{escape, format};
 
 /// Number of innermost lines of a deep stack that are kept.
 const LEAF_LINES: usize = 16;
-/// Number of outermost lines of a deep stack that are kept. Of the lines between, the lines of libraries are cut.
+/// Number of outermost lines of a deep stack that are kept. Lines between these and the innermost lines are cut, but each
+/// function of the program keeps at least one line.
 const ROOT_LINES: usize = 6;
 /// Maximum width of the column of names. Longer names exceed the column.
 const NAME_COLUMNS: usize = 48;
@@ -50,7 +51,7 @@ pub(crate) fn lines(frames: &Frames<'_>, stack: &StackProfile) -> Vec<Line> {
     let mut root: Vec<_> =
         all.iter().enumerate().map_while(|(at, id)| frames.library_at_root(*id, all.get(at + 1).copied())).collect();
     let mut leaf: Vec<_> = all.iter().rev().map_while(|id| frames.library(*id)).collect();
-    // If all frames are library frames, none is folded.
+    // If all frames are library frames, no frame is folded.
     if root.len() == all.len() {
         root.clear();
         leaf.clear();

@@ -62,7 +62,7 @@ pub(super) fn sentences(profile: &Profile) -> Vec<String> {
     sentences
 }
 
-/// Returns the indices of the processes with code of GHC: its runtime has names of its own.
+/// Returns the indices of the processes with code of GHC, which is recognized by function names of its runtime.
 fn processes_with_ghc(profile: &Profile) -> BTreeSet<usize> {
     let is_of_ghc = |&frame: &FrameId| {
         let name = profile.frames.get(frame.index()).and_then(|frame| frame.name.as_ref().ok());

@@ -20,7 +20,7 @@ struct SumOfBlocks {
     error: String,
     /// Number of the blocks with its error.
     blocks: String,
-    /// Exact part of the bytes, as a suffix of the number of blocks. Empty if all bytes are exact, or none.
+    /// Exact part of the bytes, as a suffix of the number of blocks. Empty if all bytes are exact, or if no byte is exact.
     exact: String,
     /// True if a process holds the blocks, or held them at its exit.
     is_held: bool,
@@ -59,7 +59,7 @@ impl<'a> Sums<'a> {
         let of_free = [Measure::Bytes, Measure::Count].map(|measure| self.sampled.freed_uncertainty(profile, measure));
         let of_alloc = self.uncertainties(Quantity::AllocBytes);
         let all = [
-            // In a window of a recording, corrections of samples can exceed what was allocated or freed in it.
+            // In a window of a recording, corrections of samples can exceed what was allocated or freed in the window.
             self.sum(words.alloc, [total.alloc().increase(), part.alloc()], alloc_error, of_alloc),
             self.sum(words.free, [total.free().increase(), part.free()], free_error, of_free),
         ];
@@ -71,7 +71,7 @@ impl<'a> Sums<'a> {
         let class = self.profile.run.class;
         let live = self.profile.total().live();
         if view.is_of_marks() {
-            // These blocks are a part of all blocks that were allocated between the marks.
+            // These blocks have the uncertainty of all blocks that were allocated between the marks.
             let growth = self.sum("growth", [live; 2], None, self.uncertainties(Quantity::AllocBytes));
             return Some(growth);
         }
@@ -87,8 +87,8 @@ impl<'a> Sums<'a> {
         [Some(bytes), bytes.facts().pair].map(|quantity| self.sampled.uncertainty(self.profile, quantity?))
     }
 
-    /// Returns a sum that is not held. The first argument after the name has the sum and its sampled part. `pages`: error
-    /// of the bytes from sampled pages.
+    /// Returns a sum with `is_held` false. `amount`: the sum. `sampled`: its sampled part. `pages`: error of the bytes from
+    /// sampled pages.
     fn sum(
         &self,
         name: &'static str,
@@ -175,7 +175,7 @@ pub(super) fn write(view: MetricView<'_>, out: &mut TextWriter<'_>) -> io::Resul
     }
     if total.temporary().count > 0 {
         let blocks = format::blocks(profile.run.class, total.temporary().count);
-        // Sampled blocks are not known to be temporary.
+        // It is not known if sampled blocks are temporary, so the share refers to exact blocks.
         let exact = total.alloc().saturating_sub(sums.sampled.sum().alloc()).count;
         let share = number::percent(total.temporary().count as f64 / exact.max(1) as f64);
         let which = if sums.sampled.is_sampled() { "allocated ones that are exact" } else { "allocated ones" };

@@ -14,7 +14,7 @@ use crate::{escape, format};
 /// Maximum number of frames of a wait. The other frames are counted.
 const MAX_FRAMES: usize = 12;
 
-/// Maximum number of deadlocks, and of threads in one.
+/// Maximum number of deadlocks, and of threads in a deadlock.
 const MAX_DEADLOCKS: usize = 10;
 
 /// Maximum length of the name of a lock in characters.

@@ -59,7 +59,7 @@ impl TimelineBuilder {
     #[must_use]
     pub fn finish(mut self) -> ThreadTimeline {
         if self.has_merged {
-            // Points since the last merge are shorter than the points before it.
+            // Points that were added after the last merge are shorter than the merged points.
             self.timeline.equalize_points();
         }
         self.timeline

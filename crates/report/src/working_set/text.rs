@@ -8,7 +8,7 @@ use memtrace_model::{Bytes, MappingKind, ReferencedMemory, UnmeasuredProcesses, 
 use crate::escape;
 use crate::format::shortened;
 
-/// Kinds of memory with a column. The other kinds are small, and only in the sum.
+/// Kinds of memory with a column. The other kinds are small, and are included only in the sum.
 const KINDS: [(&str, MappingKind); 5] = [
     ("HEAP", MappingKind::Heap),
     ("ANON", MappingKind::Anonymous),

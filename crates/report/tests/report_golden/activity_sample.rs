@@ -131,7 +131,7 @@ fn spans() -> Vec<Span> {
         span(0, Stall, RECLAIM, [2_000_000, 2_250_000]),
         cache_hold(0, [2_500_000, 6_000_000]),
         lost(labelled(SpanLabel::Text(TENANT), span(0, Function, PARSE, [3_000_000, 5_000_000]))),
-        // The lock is free at 6 s, and passes to the next thread at once.
+        // The lock becomes free at 6 s, and the waiting thread gets it at once.
         used(200_000_000, 0, span(1, Task, REQUEST, [2_800_000, 7_000_000])),
         at(0, cache_wait(1, [3_000_000, 6_000_000])),
         cache_hold(1, [6_000_000, 6_500_000]),

@@ -119,7 +119,7 @@ fn intervals_of_picture(svg: &str) -> BTreeMap<String, String> {
     frames.collect()
 }
 
-/// The script computes the intervals of frames, and Rust computes the intervals in the picture.
+/// The script of the page and the Rust code of the picture must compute the same intervals.
 #[test]
 fn intervals_of_frames_are_those_of_the_picture() {
     let reports = [
@@ -172,8 +172,9 @@ fn tables_have_the_intervals_of_the_report() {
     // 100, 10 and 110 samples, as in the text.
     let expected = ["56.00 MiB ± 10.32 MiB of live bytes", "5.00 MiB (2.72 to 9.20 MiB)", "55.00 MiB ± 10.32 MiB"];
     assert_shown(shown(&sampled_blocks::server(), Metric::LiveBytes), expected);
-    // Variance 4135 and unit 4135 / 103 = 40.146: 1.96·√(4135 + 40.146² · 0.9604) = 147.75 times 512 KiB. With the other stack,
-    // 4135.625 and 4135.625 / 113 = 36.598: 144.32. Ten large blocks: 10/16 and 1/16, 1.5542 ± 0.1200.
+    // The first stack has the variance 4135 and the unit 4135 / 103 = 40.146: 1.96·√(4135 + 40.146² · 0.9604) = 147.75 times
+    // 512 KiB. Both stacks have 4135.625 and 4135.625 / 113 = 36.598: 144.32. The ten large blocks have 10/16 and 1/16: 1.5542
+    // ± 0.1200.
     let all = "57.50 MiB ± 72.16 MiB of allocated bytes";
     let unequal = shown(&sampled_blocks::unequal(), Metric::AllocBytes);
     assert!(unequal[1].contains("51.50 MiB ± 73.88 MiB"), "{}", unequal[1]);

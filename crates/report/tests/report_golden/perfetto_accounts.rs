@@ -91,7 +91,7 @@ fn perfetto_accounts_without_process_have_one_track() {
     let mut start = interval(2, &[(root, totals(400, 100, 100))], Some(totals(400, 100, 100)));
     // The selected part of the recording begins here.
     start.span = Duration::from_secs(2)..Duration::from_secs(2);
-    // The amounts of an account were moved to this one. They were not allocated in this interval.
+    // The amounts of another account were moved to `moved`. They were not allocated in this interval.
     let next = interval(2, &[(root, totals(500, 200, 300)), (moved, totals(9000, 0, 0))], Some(totals(520, 200, 300)));
     let read = read(&[GroupBy::User], &[start, next]);
     let accounts = &read["counters"]["accounts"];

@@ -1,8 +1,8 @@
 //! Estimates from sampled blocks, in every format, with numbers that were computed by hand.
 //!
-//! Each sample stands for 512 KiB in 8 blocks, and is one of many blocks that were not sampled: the variances are 512² KiB² and
-//! 64. With n samples, the distances from the estimate to the ends of its interval are 1.96·√(n + 0.9604) ± 1.9208 times
-//! these amounts.
+//! Each sample stands for 512 KiB in 8 blocks. Most blocks were not sampled, so the variances of a sample are 512² KiB² and 64.
+//! With n samples, the distances from the estimate to the ends of its interval are 1.96·√(n + 0.9604) ± 1.9208 times these
+//! amounts.
 
 use std::time::Duration;
 
@@ -67,8 +67,8 @@ pub(crate) fn server() -> Profile {
     profile_of([sampled(100), sampled(10)])
 }
 
-/// Returns a server with 40 samples of different sizes in one stack, which stand for 103 times 512 KiB with the variance of one
-/// sample of 64 times 512 KiB and 39 of 512 KiB. 10 samples in another stack are large blocks, and samples miss few large blocks.
+/// Returns a server with two stacks. Of the 40 samples of the first stack, one stands for 64 times 512 KiB, and each of the other
+/// 39 for 512 KiB. The 10 samples of the second stack are large blocks, which samples seldom miss.
 pub(crate) fn unequal() -> Profile {
     let [first, second] = [
         BlockSamples { number: 40, units: 103, variance: 16 * (64 * 64 + 39) },
@@ -179,7 +179,7 @@ fn rates_need_blocks_of_the_trace() {
     assert_eq!(rates(30, None, Some(0)), [false, true]);
     // The trace has started it.
     assert_eq!(rates_of(true, 30, None, None), [true, true]);
-    // It has started during the trace, or before the first moment of the window.
+    // The program has started during the trace, or before the first moment of the window.
     assert_eq!([rates(20, None, None), rates(12, Some(20), None), rates(30, None, Some(5))], [[true, true]; 3]);
 }
 

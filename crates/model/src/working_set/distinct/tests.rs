@@ -68,7 +68,7 @@ fn pages_of_idle_children_count_once() {
 
 #[test]
 fn references_to_shared_pages_have_two_bounds() {
-    // Both processes have referenced 30 of the same 100 pages: the same ones, or others.
+    // Each process has referenced 30 of the same 100 pages. These can be the same 30 pages or different pages.
     assert_eq!(pages([process(30, &frames(0..100)), process(30, &frames(0..100))]), [100, 60, 30]);
     assert_eq!(pages([process(70, &frames(0..100)), process(60, &frames(0..100))]), [100, 100, 70]);
 }
@@ -80,7 +80,7 @@ fn references_to_exclusive_pages_add_up() {
         process(referenced, &frames)
     };
     assert_eq!(pages([with_exclusive(20), with_exclusive(20)]), [30, 30, 30]);
-    // At least four pages of each process are exclusive, and the others may be the same ones.
+    // At least four referenced pages of each process are exclusive. The other ten may be the same pages.
     assert_eq!(pages([with_exclusive(14), with_exclusive(14)]), [30, 28, 18]);
     assert_eq!(pages([with_exclusive(5), with_exclusive(0)]), [30, 5, 5]);
 }
@@ -89,7 +89,7 @@ fn references_to_exclusive_pages_add_up() {
 fn single_pages_that_both_processes_touch_count_once() {
     let one = process_by_page(&[0, 1, 4], &[Some(7), Some(8), Some(9), None, None]);
     let other = process_by_page(&[0, 1], &[Some(8), Some(9), Some(7)]);
-    // Frames 7, 8 and 9, and an exclusive page; at least two of the frames.
+    // The frames 7, 8 and 9 and an exclusive page are touched. The lower bound has only two of the frames.
     assert_eq!(pages([one, other]), [5, 4, 3]);
 }
 
@@ -110,7 +110,7 @@ fn pages_that_a_process_has_mapped_twice_count_once() {
     assert_eq!(pages([twice]), [10, 10, 10]);
     let mut different = ProcessFrames::new(Bytes(PAGE), None);
     (0..2).for_each(|_| add(&mut different, &mapping(10, 4, 4), &frames(0..10)));
-    // The lower bound is zero: eight references, less ten pages that are mapped twice.
+    // Eight references minus ten pages that are mapped twice are less than zero, so the lower bound is zero.
     assert_eq!(pages([different]), [10, 8, 0]);
 }
 

@@ -110,7 +110,7 @@ fn columns_without_room_are_named_once() {
     assert_eq!(note(80), format!("{expected} {see}"));
 }
 
-/// Each number of the table without a maximum width is in a narrow table as a whole, or its column is left out.
+/// A narrow table has each number of the table without a maximum width as a whole, or leaves out its column.
 #[test]
 fn no_number_is_cut() {
     let words = |table: &str| table.split_whitespace().map(str::to_owned).collect::<Vec<_>>();

@@ -34,8 +34,8 @@ struct Row<'a> {
 }
 
 /// Returns the columns of the table that fit, and the number of threads without rows. `shown`: processes in the table
-/// of processes. `more`: the other processes. Threads of both can have rows, but all processes in `more` share the rows
-/// for ended and other threads.
+/// of processes. `more`: the other processes. Threads of `shown` and of `more` can have rows, but all processes in
+/// `more` share the rows for ended and other threads.
 pub(super) fn fit(
     [shown, more]: [&[&ProcessInterval]; 2],
     seconds: f64,
