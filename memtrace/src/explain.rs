@@ -59,7 +59,7 @@ fn explain(process: &Process, deadline: Option<Instant>) -> Result<Explanation, 
     let reader = MemoryReader::open(pid, deadline);
     let tmpfs = Tmpfs::of(pid);
     let threads = stacks::threads(pid);
-    // Of several processes, the parts of Go's memory are not shown.
+    // An explanation of several processes does not show the parts of Go's memory.
     let go = if deadline.is_none() { GoProgram::find(&survey, &image) } else { None };
     let read_totals = || go.as_ref().map(|go| go.read_totals(reader.as_ref().ok()));
     let totals_before = read_totals();

@@ -82,7 +82,7 @@ async fn trace(config: &Config, reports: Reports, observer: &mut dyn Observer) -
     }
     trace.release_command()?;
     service_manager::ready();
-    // Before the message, so that whoever reads it can rely on the end.
+    // The countdown starts before the message, so that a reader of the message can rely on the end.
     let deadline = trace.count_down(config.duration);
     observer.attached(&trace.description());
     for note in trace.waiting_note(config).iter().chain(trace.notes()) {

@@ -139,7 +139,7 @@ fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, ArgConflict> 
     if needs_stacks {
         check_with_stacks(&report, recorded.is_some(), every.is_some())?;
     }
-    // The table would erase the output of the traced command.
+    // The table is not shown with a traced command, because it would erase the output of the command.
     let is_shown = is_terminal && !general.quiet && target.command.is_empty() && !needs_stacks;
     report.refresh = every.or(is_shown.then_some(REFRESH));
     // If one of the keys depends on stacks (tag or object), stacks are grouped by this key.

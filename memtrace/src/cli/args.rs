@@ -102,14 +102,14 @@ pub(super) enum Action {
         #[command(flatten)]
         help: HelpFlag,
     },
-    // Hidden: the list of commands fills its page, and the last line of the short help names the command.
+    // Hidden: the list of commands already fills a page, and the last line of the short help names this command.
     /// Print the man page, in roff
     #[command(hide = true, disable_help_flag = true)]
     Man {
         #[command(flatten)]
         help: HelpFlag,
     },
-    // Hidden: the list of commands fills its page, and its readers have found the help.
+    // Hidden: the list of commands already fills a page, and a reader of the list has already found the help.
     /// Print the help, as --help does
     #[command(hide = true, disable_help_flag = true)]
     Help {

@@ -1,4 +1,4 @@
-//! `memtrace detach`: restores the code of processes that a memtrace has changed, and has not restored because it was killed.
+//! `memtrace detach`: restores the code of processes that a killed memtrace has left changed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -93,7 +93,7 @@ pub(super) fn run(args: &DetachArgs, console: &Console) -> (String, Exit) {
 /// Restores the code of a process, unless a running memtrace uses the change. Returns a line for the user.
 fn restore(pid: Pid) -> Result<String, Failure> {
     let unread = |error| Failure::Error(from_engines::process(pid, error));
-    // Read first: a process that gets the pid later is not changed.
+    // The start time is read first, so that another process that gets the pid later is not changed.
     let start_time = procfs::start_time(pid);
     let process = procfs::inspect(pid).map_err(unread)?;
     let stubs = doctor::stubs(pid).map_err(unread)?;
@@ -110,7 +110,7 @@ fn restore(pid: Pid) -> Result<String, Failure> {
         return Ok(format!("{name} is not patched; {mapped} of an earlier trace stay mapped"));
     }
     let start_time = start_time.ok_or(Failure::Refused(PatchRefusal::ExecInProgress))?;
-    // After a timeout, a patcher still works for its process. So each process has its own.
+    // A patcher can be busy with its process even after a timeout, so each process gets a patcher of its own.
     let mut patcher = Patcher::start().map_err(|error| {
         Failure::Error(Error::Failed(format!("cannot start the process that restores code: {error}")))
     })?;
@@ -121,12 +121,13 @@ fn restore(pid: Pid) -> Result<String, Failure> {
     Ok(format!("{name}: {}", restored(&active, stopped, mapped)))
 }
 
-/// Returns true if `refusal` forbids the change of a process that has a stub already.
+/// Returns true if `refusal` forbids restoring the code of a process that has a stub already.
 fn forbids_a_detach(refusal: &PatchRefusal) -> bool {
     matches!(refusal, PatchRefusal::Owned(_) | PatchRefusal::OtherVersion)
 }
 
-/// Describes the result. `stubs`: before the change. `mapped`: size of what stays in the process.
+/// Describes the result. `stubs`: state of the stubs before the code was restored. `mapped`: size of the stubs, which
+/// stay mapped in the process.
 fn restored(stubs: &[&StubState], stopped: Duration, mapped: Bytes) -> String {
     let count: u64 = stubs.iter().map(|stub| stub.patched.len() as u64).sum();
     let functions = format::counted(count, "function", "functions");

@@ -195,7 +195,7 @@ fn unknown_command(word: &str, tip: &str, command: &Command) -> clap::Error {
 /// Returns the names of the commands that clap considers similar to `word`; `None` if there are none, or if `word` is a
 /// command.
 fn similar_commands(word: &str, command: &Command) -> Option<ContextValue> {
-    // The command to trace is an argument with `last`. clap suggests no commands in the presence of one.
+    // clap suggests no commands if the definition has an argument with `last`, such as the command to trace.
     let commands = Command::new("memtrace").disable_help_subcommand(true);
     let commands = commands.subcommands(command.get_subcommands().cloned());
     let refusal = commands.try_get_matches_from(["memtrace", word]).err()?;

@@ -9,7 +9,8 @@ use crate::run_kit::observer::Progress;
 /// Interval of the progress lines in a log.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Formats the progress in at most `width` columns. The time is that until the end of the run, or else that since its start.
+/// Formats the progress in at most `width` columns. The time is the remaining time if the run has a duration, and
+/// otherwise the elapsed time.
 ///
 /// If the line is too long, it omits the event rate, then the time. If it is still too long, it ends with an ellipsis.
 pub(super) fn line(progress: &Progress, events_per_s: f64, width: usize) -> String {
@@ -24,7 +25,7 @@ pub(super) fn line(progress: &Progress, events_per_s: f64, width: usize) -> Stri
     fitting.cloned().unwrap_or_else(|| shortened(&lines[2], width))
 }
 
-/// Rounds up to seconds, so that a run does not go on after 0 s are left.
+/// Rounds up to seconds, so that the progress does not show 0 s before the run ends.
 fn rounded_up(time: Duration) -> Duration {
     Duration::from_secs(time.as_secs() + u64::from(time.subsec_nanos() > 0))
 }

@@ -18,7 +18,7 @@ const ASSUMED: TableSize = TableSize { columns: 80, lines: 24 };
 pub(super) struct Terminal {
     console: Console,
     quiet: bool,
-    /// True if a traced command can write to the same terminal. Then tables are not erased, only the status line.
+    /// True if a traced command can write to the same terminal. Then only the status line is erased, and tables stay.
     shares_terminal: bool,
     log: LogLines,
 }

@@ -20,7 +20,7 @@ use crate::options::{OutputArgs, check_heap_profiles, resolve_outputs};
 use crate::targets::select::Target;
 use crate::trace::config::Config;
 
-/// One page in this number is sampled in the processes whose blocks are not, unless the user gives another number.
+/// In processes whose blocks are not sampled, one page in this number is sampled, unless the user gives another number.
 const ONE_PAGE_IN: NonZeroU32 = NonZeroU32::new(64).expect("the number is not 0");
 
 /// Runs a trace.
@@ -77,7 +77,7 @@ pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
     let threads = hooks.thread_filter(&target);
     let outputs = if needs_report { resolve_outputs(output.outputs, output.format)? } else { Vec::new() };
     check_heap_profiles(&stacks.heap_profiles, &outputs)?;
-    // With a limit of the overhead, each call is traced as long as this stays below the limit.
+    // If the overhead has a limit, each call is traced as long as the overhead stays below the limit.
     let rate = sampling.rate().filter(|_| heap.max_overhead.is_none());
     Ok(Config {
         metric,

@@ -176,7 +176,7 @@ fn config(mut args: WorkingSetArgs) -> Result<WorkingSetConfig, ArgConflict> {
 
 /// Refuses a measurement of no process. Unlike a trace, it has no command as a target.
 fn check_target(target: &TargetArgs) -> Result<(), ArgConflict> {
-    // An exclusion without a selection has an error of its own.
+    // An exclusion without a selection is accepted here, because it has an error of its own.
     if target.selects_processes() || !target.exclude.is_empty() {
         return Ok(());
     }

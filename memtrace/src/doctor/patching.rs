@@ -52,8 +52,8 @@ pub(super) fn examine(pid: Pid, image: &ProcessImage, survey: &Survey) -> Vec<Fi
     findings
 }
 
-/// Returns true if code outside of the allocator calls C++ operators that may throw. The survey has reported a file that cannot be
-/// opened.
+/// Returns true if code outside of the allocator calls C++ operators that may throw. Skips a file that cannot be opened, because
+/// the survey has reported it.
 fn has_callers_of_operators(image: &ProcessImage, allocator: &Allocator) -> bool {
     let objects: HashSet<_> = image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()).collect();
     let mut others = objects.into_iter().filter(|object| **object != allocator.object);
@@ -102,7 +102,7 @@ fn by_reason(gaps: &[(String, SiteRefusal)]) -> Vec<(SiteRefusal, Vec<&str>)> {
     reasons
 }
 
-/// Reports the state of a stub. `is_used`: true if a running memtrace takes samples by it.
+/// Reports the state of a stub. `is_used`: true if a running memtrace takes samples with this stub.
 fn state(pid: Pid, stub: &StubState, is_used: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     let detach = format!("`memtrace detach --pid {pid}`");
@@ -131,7 +131,7 @@ pub(crate) struct StubState {
     pub(crate) base: AbsAddr,
     /// Functions whose code jumps to the stub.
     pub(crate) patched: Vec<String>,
-    /// Functions with other code than the original and the jump.
+    /// Functions whose code is neither the original code nor the jump.
     pub(crate) changed: Vec<String>,
 }
 
@@ -194,7 +194,8 @@ mod tests {
     use crate::doctor::Verdict;
     use crate::run_kit::stub_page::{BASE, JUMP, ORIGINAL, reader, site_record, stub_page};
 
-    /// Returns the state of a stub with these records, which says that it has `sites` of them. `code`: readable code by address.
+    /// Returns the state of a stub with these records. Its header says that it has `sites` records. `code`: readable
+    /// code by address.
     fn state_with(sites: u32, records: &[SiteRecord], code: &[(u64, &[u8])]) -> StubState {
         state_of(BASE, &reader(stub_page(BASE, sites, records), code))
     }

@@ -42,7 +42,7 @@ fn examine_into(pid: Pid, probe_cost: Option<ProbeCost>, findings: &mut Vec<Find
     let has_profile = of_go.as_ref().is_some_and(|finding| finding.verdict == Verdict::Ok);
     match survey.supported().map_err(|error| from_engines::allocators(AllocatorUser::Process(pid), error)) {
         Err(error @ Error::Permission { .. }) => findings.push(failure(pid, &error)),
-        // Go's own profile is traced without an allocator.
+        // A Go program with a heap profile of its own is traced without an allocator.
         Err(_) if has_profile => {}
         _ => findings.extend(allocators::examine(&survey, executable.map(|object| object.path.as_path()))),
     }
@@ -57,7 +57,7 @@ fn examine_into(pid: Pid, probe_cost: Option<ProbeCost>, findings: &mut Vec<Find
         "stacks",
         "unwound by tables (.eh_frame), which compilers write by default; generated code by frame pointers",
     ));
-    // A run on a damaged file ends with its own exit code.
+    // A damaged file is an error of a run, with an exit code of its own.
     if let Err(error @ AllocatorError::BadObject { .. }) = survey.supported() {
         findings.push(failure(pid, &from_engines::allocators(AllocatorUser::Process(pid), error)));
     }

@@ -114,8 +114,8 @@ fn trimmable(start: AbsAddr, end: AbsAddr, words: &impl WordReader) -> Bytes {
     if length == 0 { Bytes(0) } else { words.resident(AbsAddr(first), AbsAddr(first + length)) }
 }
 
-/// Returns the resident bytes that malloc_trim(3) returns of the top chunk from `start` to `end`. It moves the end of the brk
-/// heap by whole pages (`systrim`, malloc/malloc.c).
+/// Returns the resident bytes that malloc_trim(3) returns of the top chunk from `start` to `end`. malloc_trim(3) moves the
+/// end of the brk heap by whole pages (`systrim`, malloc/malloc.c).
 fn trimmable_top(start: AbsAddr, end: AbsAddr, words: &impl WordReader) -> Bytes {
     let page = words.page().0;
     let length = (end.0 - start.0).saturating_sub(MIN_SIZE + 1) / page * page;

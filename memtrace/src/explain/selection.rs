@@ -105,7 +105,7 @@ fn selected_pids(target: &Target) -> Result<Vec<Pid>, Error> {
         selected.dedup();
         return Ok(selected);
     }
-    // The sums include other memtraces: their memory is part of the machine, unlike their allocations of a trace.
+    // The sums include other memtrace processes, because they use memory of the machine. A trace leaves out their allocations.
     let selection = RunningSelection::new(filter::resolve(target, false, &Memtraces::default())?);
     let mut pids = procfs::all_processes().map_err(failed)?;
     pids.retain(|&pid| selection.contains(pid));
@@ -130,7 +130,7 @@ fn candidates(pids: &[Pid], unread: &mut UnreadProcesses) -> Vec<Candidate> {
 }
 
 /// Returns true if a process uses the memory of its parent, and the parent is one of `pids`. The kernel counts a page of this
-/// memory as mapped once, so the page is in the PSS of both processes as a whole.
+/// memory as mapped once, so the PSS of each of the two processes contains the whole page.
 fn shares_memory(pid: Pid, pids: &[Pid]) -> bool {
     procfs::parent_with_same_memory(pid).is_some_and(|parent| pids.binary_search(&parent).is_ok())
 }
@@ -193,12 +193,12 @@ fn cgroups(target: &Target, processes: &[ProcessUse]) -> (Vec<SelectedCgroup>, V
     let paths = selected_cgroups(target);
     if paths.is_empty() {
         let common = common_cgroup(processes).and_then(|path| procfs::memory_of_cgroup(&path));
-        // The root of the hierarchy has the memory of the machine, except in a container.
+        // Except in a container, the root of the hierarchy has the memory of the whole machine, so it is left out.
         let common = common.filter(|memory| memory.path != "/" || memory.limit.is_some());
         let selected = common.map(|memory| SelectedCgroup { memory, given: None, is_whole: false });
         return (selected.into_iter().collect(), Vec::new());
     }
-    // With other rules, the selection lacks processes of the group, or has others.
+    // With further rules, the selection can lack processes of the group, or contain processes outside of it.
     let has_one_rule = matches!(target, Target::Selected { rules, .. } if rules.len() == 1);
     let (mut cgroups, mut unknown) = (Vec::new(), Vec::new());
     for path in paths {

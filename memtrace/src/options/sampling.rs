@@ -10,8 +10,8 @@ use crate::options::headings::TUNING;
 use crate::options::source::AllocationSource;
 use crate::options::units;
 
-/// Possible intervals. A stub counts bytes down from a draw, which exceeds the interval by a factor of at most 23, and the
-/// countdown must stay below 2^40.
+/// Possible intervals. A stub counts bytes down from a random number. This number is at most 23 times the interval, and
+/// must stay below 2^40.
 const INTERVALS: RangeInclusive<Bytes> = Bytes(1)..=Bytes(1 << 32);
 
 /// Possible rates, in samples a second.

@@ -285,7 +285,7 @@ impl TagFunction {
     pub(crate) fn end_action(&self) -> Option<TagAction> {
         match self.effect.action {
             TagAction::EnterWrapper => Some(TagAction::LeaveWrapper),
-            // Without an entered tag, the thread has no tag afterwards.
+            // If the thread has not entered another tag, it has no tag after `Leave`.
             TagAction::Set if self.until_return => Some(TagAction::Leave),
             _ => None,
         }

@@ -50,7 +50,8 @@ pub(crate) fn run(config: &Config) -> Result<(), Error> {
     let [before, after] = [&config.before, &config.after].map(read);
     let (before, after) = (before?, after?);
     let metric = comparable_metric(&before, &after, config.metric)?;
-    // Without a chosen metric, a report that is sorted otherwise has running processes, and the other one their end.
+    // If no metric was chosen and the metrics of the reports differ, one report has live bytes, and the other one bytes
+    // held at exit.
     let is_end = config.metric.is_none() && before.metric != after.metric;
     let outputs = Outputs::open(&config.outputs)?;
     let side = |source: &Source, SavedReport { subject, profile, .. }| {
@@ -175,7 +176,7 @@ mod tests {
             assert!(remedy.starts_with("give two reports in JSON"), "{remedy}");
             assert_eq!(remedy.ends_with(", add -o before it"), is_output, "{remedy}");
         }
-        // No name of a format, so that the reason is in the file.
+        // The name has no extension of a format, so the error is about the content of the file.
         fs::write(scratch.path("text"), "text").unwrap();
         assert!(matches!(error("text"), Error::Recording { .. }));
         assert!(matches!(error("missing.json"), Error::BadReport { .. }));

@@ -85,7 +85,7 @@ pub(crate) enum Error {
         function: String,
         source: FunctionError,
     },
-    /// The returns of a function after `within` or `during` cannot be probed. Detected before tracing starts.
+    /// The returns of a function that is named by `within=` or `during=` cannot be probed. Detected before tracing starts.
     #[error(
         "cannot take tags from the calls of {}: they may not all end at a known return instruction, and a uretprobe would disturb exceptions or the runtime of the program",
         printable(std::path::Path::new(function))

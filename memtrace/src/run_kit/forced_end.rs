@@ -48,7 +48,7 @@ pub(super) fn count(signals: &[i32]) -> io::Result<()> {
     unsafe { signal_hook_registry::register(libc::SIGALRM, end) }.map(drop)
 }
 
-/// Counts the signal that the event loop has received as the first one, and forgets a second one.
+/// Counts the signal that the event loop has just received as the first signal, and forgets an earlier second signal.
 pub(super) fn forgive() {
     FIRST.store(now(), Ordering::Relaxed);
     if SECOND.swap(NEVER, Ordering::Relaxed) != NEVER {

@@ -124,7 +124,7 @@ pub(crate) fn examine(pid: Pid, mapping: &Mapping) -> Result<(String, HeapProfil
     };
     let request = ProfileRequest { known: 0, most: MOST_STACKS, with_unpublished: false };
     let read = profile.read(None, request).map_err(|error| GoObstacle::from(&error))?;
-    // Without a known number of collections, the profile is always read.
+    // `None` does not occur: without a known number of collections, the profile is always read.
     read.map(|profile| (version, profile)).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData).into())
 }
 

@@ -1,4 +1,4 @@
-//! Observer of a run, which shows its messages.
+//! Observer that shows the messages of a run.
 
 use std::path::Path;
 use std::time::Duration;

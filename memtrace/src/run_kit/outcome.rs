@@ -12,7 +12,7 @@ pub(crate) struct Outcome {
     pub(crate) complete: bool,
     /// The largest process in scope, if none of them could be traced.
     pub(crate) none_traced: Option<UntracedProcess>,
-    /// Name of the target, if it selects processes by their properties, and none has run.
+    /// Name of the target, if it selects processes by their properties, and no selected process has run.
     pub(crate) nothing_selected: Option<String>,
 }
 

@@ -31,7 +31,7 @@ impl ProbeCost {
         }
     }
 
-    /// Returns the cost of a call with one probe at a result site, which is emulated.
+    /// Returns the cost of a call with one probe at a result site. The kernel emulates the instruction there.
     pub(crate) fn at_result_site(self) -> Duration {
         self.without_return(SiteCost::Emulated)
     }

@@ -102,7 +102,7 @@ impl Step {
 
 /// Shows long steps until the last one is over.
 fn run(shared: &Shared, display: &mut dyn StepDisplay) {
-    // memtrace gives up its privileges later, and a thread keeps its own.
+    // memtrace gives up its privileges later, but this thread would then keep its privileges.
     if let Err(error) = keep_capabilities(CapabilitySet::empty()).and_then(|()| refuse_new_privileges()) {
         log::debug!("the thread that shows the progress keeps its privileges: {error}");
     }
@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// Display that passes on each call: the text with the mark of a new step, or `None` for an erased text.
+    /// Display that passes on each call: the text, and true for a new step; or `None` if the text is erased.
     struct Recorder(Sender<Option<(String, bool)>>);
 
     impl StepDisplay for Recorder {

@@ -49,8 +49,8 @@ pub(crate) fn stub_page(base: AbsAddr, sites: u32, records: &[SiteRecord]) -> Ve
     page
 }
 
-/// Returns a function that fills bytes from an address on, and returns false if it cannot. The process has `page` at [`BASE`],
-/// and `code`: bytes by address.
+/// Returns a function that reads the memory of a process: it fills bytes from an address on, and returns false if it cannot.
+/// The memory has `page` at [`BASE`], and the bytes of `code` at their addresses.
 pub(crate) fn reader(page: Vec<u8>, code: &[(u64, &[u8])]) -> impl Fn(AbsAddr, &mut [u8]) -> bool {
     move |address: AbsAddr, bytes: &mut [u8]| {
         let mapped = code.iter().find(|(start, _)| *start == address.0).map(|(_, code)| *code);

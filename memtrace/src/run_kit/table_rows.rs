@@ -1,7 +1,7 @@
 //! Number of rows of a table that fits on the display.
 
-/// Returns a text of at most `lines` lines, if possible. `text` returns a text with at most this number of rows, and with
-/// lines that do not depend on it. `rows`: number of rows without a limit. The text has at least `fewest` of them.
+/// Returns a text of at most `lines` lines, if possible. `text` returns a text with at most the given number of rows, and with
+/// other lines that do not depend on this number. `rows`: number of rows without a limit. At least `fewest` rows are permitted.
 pub(crate) fn fitting_text(
     mut rows: usize,
     fewest: usize,

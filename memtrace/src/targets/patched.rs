@@ -7,8 +7,9 @@ use memtrace_object::overlay::layout::{AT_BLOCK, AT_INTERVAL, AT_SIZE, DRAWS, RO
 /// DWARF number of the register with the first argument (rdi).
 const FIRST_ARGUMENT: u8 = 5;
 
-/// Returns the instructions at which a stub reports samples, with the frees first: the free of a block is seen if its allocation
-/// is seen. Returns `None` if the header, which is in a file of the target, has places outside of the stub's code.
+/// Returns the instructions at which a stub reports samples, with the frees first, so that whenever the allocation of a block is
+/// seen, its free is seen too. Returns `None` if the header, which is in a file of the target, has places outside of the stub's
+/// code.
 pub(crate) fn sites_of_stub(header: &StubHeader, allocator: AllocatorId) -> Option<Vec<SampledSite>> {
     let block = ArgumentPlace::word(ArgumentLocation::Register(FIRST_ARGUMENT));
     let alloc = SampleReport::PatchedAlloc { block: AT_BLOCK, size: AT_SIZE, interval: AT_INTERVAL };
@@ -53,7 +54,7 @@ mod tests {
         assert!(sites.iter().all(|site| site.semaphore.is_none() && site.allocator == AllocatorId(7)));
         let offsets: Vec<_> = sites.iter().map(|site| site.offset.0).collect();
         assert_eq!(offsets, [0x1200, 0x1202, 0x1204, 0x1000]);
-        // The three words are in the red zone of the caller of malloc's return.
+        // The three words are in the red zone below the stack pointer.
         let alloc = SampleReport::PatchedAlloc { block: -104, size: -112, interval: -120 };
         let rdi = ArgumentPlace::word(ArgumentLocation::Register(5));
         assert_eq!((sites[3].report, sites[0].report), (alloc, SampleReport::Free { block: rdi }));

@@ -29,7 +29,7 @@ pub(crate) struct SampleProbes {
     pub(crate) reports_frees: bool,
 }
 
-/// Maximum number of USDT probes of one provider in a file. A hostile file has a note for each byte of its code.
+/// Maximum number of USDT probes of one provider in a file. A hostile file can have a note for each byte of its code.
 const MAX_SITES: usize = 32;
 
 /// Finds the USDT probes of a file that report samples, each provider with its probes, or with the reason why they are not used.
@@ -137,7 +137,8 @@ fn probe_site(probe: &UserProbe) -> Option<SampledSite> {
     Some(SampledSite { offset: probe.offset, semaphore: probe.semaphore, report, allocator: AllocatorId::UNKNOWN })
 }
 
-/// Sorts sites: the free of a block is seen if its allocation is seen, and the draw of a block if the block is seen.
+/// Sorts sites: frees first, then draws, then allocations. So if the allocation of a block is seen, its draw and its
+/// free are seen too.
 fn sort(sites: &mut [SampledSite]) {
     sites.sort_by_key(|site| match site.report {
         SampleReport::Free { .. } | SampleReport::Tentative { .. } | SampleReport::Undo { .. } => 0,

@@ -113,7 +113,8 @@ impl Attachment {
         if let Some(pid) = targets.first_exited() {
             return Err(Error::Ended { pid });
         }
-        // The counters of a process that calls exec from now on are forgotten by the BPF programs.
+        // If a process calls exec from now on, the BPF programs forget its counters. Check that no process has called
+        // exec before.
         counted.iter().try_for_each(|allocator| allocator.require_mapped(tracker.objects()))?;
         let attachment = Self {
             kernel,
@@ -295,7 +296,7 @@ impl CountedAllocator {
         self.pid == probes.pid && (self.is_malloc || self.object == probes.object)
     }
 
-    /// Fails if the process does not map the object now. After an exec, other words have the addresses of the counters.
+    /// Fails if the process does not map the object now. After an exec, the addresses of the counters contain other data.
     fn require_mapped(&self, objects: &mut Objects) -> Result<(), Error> {
         let (pid, Mapping { start, end, object, .. }) = (self.pid, &self.mapping);
         let mapped = procfs::object_at(pid, *start, *end, objects);

@@ -160,7 +160,7 @@ impl JemallocProcess {
             places.insert(freed, (thread.thread, UsageCounter::FreeBytes));
         }
         self.forget_missing();
-        // If an earlier read has not returned, `places` must still match that read. It can contain places of other threads.
+        // If an earlier read has not returned, `places` must keep the places of that read, which can belong to other threads.
         if self.remote.request(places.keys().copied()) {
             self.places = places;
         }

@@ -43,7 +43,7 @@ impl ProcessSelection {
     /// selected it.
     pub(super) fn has_selected(&mut self, process: ProcessStart) -> bool {
         self.decisions.get_mut(&process).is_none_or(|decision| {
-            // More readings can contain a process that is ending.
+            // The decision is kept, because later readings can still contain a process that is ending.
             decision.is_used = true;
             decision.is_selected
         })

@@ -20,11 +20,12 @@ use crate::run_kit::config::{Destination, Moment, Output, Recording};
 use crate::run_kit::grouping::Grouping;
 use crate::targets::select::Target;
 
-/// Number of intervals of a trace with a duration that has intervals for its trends only. A trend needs eight.
+/// Number of intervals if a trace with a duration needs intervals for trends only. A trend needs at least eight of them.
 const TREND_INTERVALS: u32 = 32;
-/// Limits of such an interval. A trace completes intervals at most ten times a second, and each costs time.
+/// Limits of the length of an interval that only trends need. A trace completes intervals at most ten times a second,
+/// and each interval costs time.
 const TREND_INTERVAL: Range<Duration> = Duration::from_millis(250)..Duration::from_secs(10);
-/// Such an interval of a trace without a duration.
+/// Length of an interval that only trends need, in a trace without a duration.
 const DEFAULT_TREND_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,11 +55,12 @@ pub(crate) struct Config {
     pub(crate) heap: HeapArgs,
     /// Rate of the samples that replace the probes of each call; `None` to trace each call.
     pub(crate) sampling: Option<SamplingRate>,
-    /// True if code of targets may be changed. Without a rate of samples, only a limit of the overhead leads to a change.
+    /// True if code of targets may be changed. Without a rate of samples, code is changed only if the overhead exceeds
+    /// its limit, or if a process is demoted.
     pub(crate) allow_patching: bool,
     pub(crate) blocks: BlockArgs,
     pub(crate) pages: PageArgs,
-    /// True if page faults are sampled only in the processes whose blocks are not.
+    /// True if page faults are sampled only in processes whose blocks are not sampled.
     pub(crate) pages_of_others: bool,
     pub(crate) touches: TouchArgs,
     pub(crate) tuning: TuningArgs,
@@ -78,7 +80,7 @@ pub(crate) struct Config {
     pub(crate) tag_functions: Vec<TagFunction>,
     /// Objects with probes that change the current tag.
     pub(crate) tag_probes: Vec<ProbesOf>,
-    /// Preset for the program of the target. It has further functions.
+    /// Preset for the program of the target. The preset adds functions that set tags.
     pub(crate) tag_preset: Option<PresetOf>,
     /// Servers of debug files, which are contacted after the trace.
     pub(crate) debuginfod: Servers,

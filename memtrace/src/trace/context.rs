@@ -101,7 +101,7 @@ impl RunClock {
         (duration, now)
     }
 
-    /// Returns the tick of a time on the monotonic clock. Values that are read after the end belong to the end.
+    /// Returns the tick of a time on the monotonic clock. A time after the end of the trace gives the tick of the end.
     pub(super) fn tick_at(&self, time: Duration) -> Tick {
         let at = Tick::at(time.saturating_sub(self.origin));
         self.end.map_or(at, |end| at.min(end))

@@ -29,7 +29,7 @@ pub(super) struct MemoryPlan {
     pub(super) registry: registry::Limits,
     /// Maximum number of programs whose own heap profile is read.
     pub(super) profile_programs: usize,
-    /// Maximum number of stacks in these profiles.
+    /// Maximum number of stacks in the heap profiles that are read.
     pub(super) profile_stacks: usize,
     /// Maximum number of patched processes.
     pub(super) patched: usize,
@@ -86,8 +86,8 @@ const REPORT: u64 = 8 << 20;
 /// Default memory limit of a trace that selects processes by their properties. Such a trace may run for weeks.
 const DEFAULT_LIMIT: Bytes = Bytes(256 << 20);
 
-/// Default memory limit of such a trace if a recording or another output shows moments before the end. The rest of the state
-/// has as much memory as without a history.
+/// Default memory limit of a trace that selects processes by their properties, if a recording or another output shows
+/// moments before the end. Apart from the history, the state has as much memory as with [`DEFAULT_LIMIT`].
 const RECORDED_LIMIT: Bytes = Bytes(352 << 20);
 
 /// Divisors of the memory that [`PROGRAM`] leaves: an item with divisor 4 gets a quarter.
@@ -172,12 +172,14 @@ const MAPPING: u64 = 64;
 const THREAD_NAME: u64 = 64;
 /// Memory of a program whose own heap profile is read, in bytes, without its stacks. Between readings, no file is open.
 const PROFILE_PROGRAM: u64 = 512;
-/// Memory of a stack in such a profile, in bytes: the place in the target, the last numbers, and the ID of the stack.
+/// Memory of a stack in a heap profile that is read, in bytes: the place in the target, the last numbers, and the ID of
+/// the stack.
 const PROFILE_STACK: u64 = 40;
 /// Maximum number of patched processes.
 const MAX_PATCHED: usize = 5000;
-/// Memory of a patched process, in bytes: its state, and five open files of 256 bytes: the file of its stub, and the links of four
-/// BPF programs. All patched processes take at most half of the memory of the live blocks, of which a sampled run has fewer.
+/// Memory of a patched process, in bytes: its state, and five open files of 256 bytes: the file of its stub, and the links of
+/// four BPF programs. All patched processes together take at most half of the memory for live blocks, because a sampled run has
+/// fewer live blocks.
 const PATCHED_PROCESS: u64 = 2048;
 /// Memory of an open object file, in bytes. It includes the kernel's structures and the position of the unwind table.
 const FILE: u64 = 1024;

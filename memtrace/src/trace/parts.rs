@@ -102,14 +102,14 @@ const ROWS: &[Row] = &[
         create: |config, _, context| RunSamplers::attach(config, context).map(boxed),
     },
     Row { name: "demotions", begins: Begins::BeforeEvents, create: |config, _, _| Ok(boxed(Demotions::of(config))) },
-    // After the samplers and heap profiles that processes have: these are used first. After the demotions, which can request a
-    // patch. As soon as events count, so that all samples of a patched process count.
+    // This row follows the samplers and heap profiles that processes have, because they are used first, and the demotions,
+    // because they can request a patch. The part begins as soon as events count, so that all samples of a patched process count.
     Row {
         name: "patches",
         begins: Begins::WithEvents,
         create: |config, prepared, context| RunPatches::start(config, prepared.patched, context).map(boxed),
     },
-    // Before the part that reads the page tables of processes with touched pages.
+    // This row precedes the part that reads the page tables of processes with touched pages.
     Row {
         name: "pages of others",
         begins: Begins::WithEvents,
@@ -158,7 +158,8 @@ impl Prepared {
     /// Returns the prepared data of the parts that begin with the events. `shards`: number of shards.
     pub(super) fn with_events(meter: Option<OverheadMeter>, plan: &MemoryPlan, shards: usize) -> Self {
         let MemoryPlan { limit: memory_limit, profile_programs: programs, profile_stacks: stacks, patched, .. } = *plan;
-        // A stack with samples counts as two. The last quarter is for the stacks of other processes.
+        // A stack with samples counts as two, so a shard has room for half as many. A quarter of this room is kept for
+        // the stacks of other processes.
         let profiles = ProfileLimits { programs, stacks, shards, stacks_of_shard: plan.stacks as usize * 3 / 8 };
         Self { overhead: meter, memory_limit, profiles, patched, ..Self::default() }
     }

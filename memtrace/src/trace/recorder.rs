@@ -192,7 +192,7 @@ impl Recorder {
             readings.update(now.since_start(), running, &self.book.status());
         }
         self.receive();
-        // The accounts of an interval are recorded with its delta.
+        // The accounts of an interval are recorded with its delta, so the delta waits for them.
         let settled = self.waiting.accounts.known_until(settled);
         while let Some(delta) = self.open.take_complete(settled) {
             self.write(delta, tracker, find_copy, losses);
@@ -229,7 +229,8 @@ impl Recorder {
         self.of_images.old_blocks.add_ended(ended);
     }
 
-    /// Returns true if the stacks of ended images are recorded by group, if no delta has them. Trends have no ended images.
+    /// Returns true if stacks of ended images that no delta has are recorded by group. A history for trends only has no
+    /// ended images.
     pub(super) const fn groups_images(&self) -> bool {
         !self.uses.is_of_trends
     }
@@ -483,7 +484,7 @@ impl Recorder {
         }
         self.of_images.deferral.add_stacks(stacks.ids().count());
         let generated = generated_code::of_image(tracker, id);
-        // The stacks of an image that has left the tracker are known.
+        // If the image has left the tracker, its stacks are known already.
         if let Some(image) = tracker.images().get(&id) {
             self.stacks.add(id, image, stacks, generated.as_ref());
         }
@@ -500,7 +501,8 @@ impl Recorder {
             match find_copy(id.pid, copy) {
                 Some((finished, Some(stack))) => {
                     self.add_stacks(id, &Stacks::from([(copy, stack)]), tracker);
-                    // Snapshots have the ID of the finished stack.
+                    // Snapshots have the ID of the finished stack instead of the ID of the copy, so the path is known
+                    // by both IDs.
                     if self.stacks.find(finished).is_none() {
                         self.stacks.add_alias(id, finished, copy);
                     }

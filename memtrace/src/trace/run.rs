@@ -123,7 +123,7 @@ impl Trace {
         &self.context.targets.notes
     }
 
-    /// Lets the progress count down `duration`; without one, it counts up. Returns the moment that it counts down to.
+    /// Lets the progress count down from `duration`, or count up if there is no duration. Returns the end of the countdown.
     pub(super) fn count_down(&mut self, duration: Option<Duration>) -> Option<tokio::time::Instant> {
         self.deadline = duration.and_then(|duration| Instant::now().checked_add(duration));
         self.deadline.map(Into::into)
@@ -185,7 +185,7 @@ impl Trace {
     /// too. All mmap events must be applied.
     fn evict_objects(&mut self, deleted: bool) {
         let Context { kernel, probes, tracker, tables, recorder, .. } = &mut self.context;
-        // Stacks that wait for unwind tables refer to objects by their handles.
+        // Stacks that wait for unwind tables refer to objects by their handles, so no file is closed meanwhile.
         let closed = match tables.is_waiting() {
             true => HashSet::new(),
             false => {

@@ -32,7 +32,7 @@ pub(super) fn attach(
     targets: &Targets,
     tracker: &ProcessTracker,
 ) -> Result<(), Error> {
-    // The command line has at most 64 functions, or a preset.
+    // The command line has at most 64 functions, or a preset, so an index fits into 8 bits.
     for (index, function) in (0_u8..).zip(functions) {
         let failed = |source| Error::TagFunction { function: function.text(), source };
         kernel.add_tag_function(index, function.effect).map_err(|error| from_engines::kernel(None, error))?;
@@ -67,7 +67,7 @@ fn ends(function: &TagFunction, action: TagAction, object: &Path, place: Functio
             Ok(returns.into_iter().map(|offset| site(offset, effect)).collect())
         }
         Some(Ok(ExitSites::Uretprobe)) => Ok(vec![TagSite { probe: TagProbe::Return, ..site(place.offset, effect) }]),
-        // The call goes on in a function that this one jumps to.
+        // The function ends with a jump, and the call continues in another function.
         Some(Ok(ExitSites::At { .. }) | Err(_)) | None => Err(Error::TagReturns { function: function.text() }),
     }
 }
@@ -119,7 +119,7 @@ fn find(
             Err(FunctionError::Missing) => {}
             Err(error) => {
                 log::debug!("{} in {}: {error}", function.name, printable(object));
-                // The file has the function, but it cannot be probed.
+                // If a file has the function, but it cannot be probed, this is the reason to report.
                 if matches!(error, FunctionError::Indirect | FunctionError::NoCode) {
                     reason = error;
                 }

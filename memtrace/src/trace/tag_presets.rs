@@ -140,7 +140,7 @@ impl TagNames {
         Ok(())
     }
 
-    /// Returns true if the name of the number is known, or if it was read in vain.
+    /// Returns true if the name of the number is known, or if an earlier read has not found it.
     fn knows(&self, number: u64) -> bool {
         self.source.is_none() || self.missing.contains(&number) || self.names.contains_key(&number)
     }

@@ -42,7 +42,7 @@ impl MachineReader {
         self.last = counters;
         self.next += SECOND;
         if self.next < now {
-            // A reading of all processes can take several seconds.
+            // A reading of all processes can take several seconds, so the next second begins now.
             self.next = now + SECOND;
         }
     }

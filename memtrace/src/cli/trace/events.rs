@@ -128,7 +128,7 @@ fn heap_option(args: &TraceArgs) -> Option<&'static str> {
 fn probe_option(args: &TraceArgs) -> Option<&'static str> {
     let others = [
         ("--max-overhead", args.heap.max_overhead.is_some()),
-        // Some samplers report no address of the block.
+        // Some samplers report no address of the block, so touches of the block are not known.
         ("--cold-after", args.touches.cold_after.is_some()),
     ];
     call_option(args).or_else(|| first_given(&others))
@@ -144,7 +144,7 @@ fn call_option(args: &TraceArgs) -> Option<&'static str> {
     ])
 }
 
-/// Returns a given option that selects blocks by their age or their thread. Go's profile has neither.
+/// Returns a given option that selects blocks by their age or their thread. Go's profile has neither ages nor threads.
 fn block_filter(args: &TraceArgs) -> Option<&'static str> {
     first_given(&[
         ("--older", args.blocks.older.is_some()),

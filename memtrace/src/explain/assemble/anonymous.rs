@@ -112,7 +112,7 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
             let stacks = &mut parts.thread_stacks;
             stacks.held += held;
             // Guards without their own VMA (`MADV_GUARD_INSTALL`, Linux 6.13) let the kernel merge adjacent stacks into
-            // one VMA.
+            // one VMA. So count the stack pointers in it.
             let pointers = self.memory.threads.pointers.iter().filter(|(_, pointer)| piece.holds(*pointer));
             stacks.stacks += u32::try_from(pointers.count()).unwrap_or(u32::MAX).max(1);
             if let Some(thread) = thread
@@ -221,7 +221,7 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
         self.no_name()
     }
 
-    /// Returns the name of writable memory without a name.
+    /// Returns the label that the explanation shows for writable memory without a name.
     fn no_name(&self) -> String {
         match self.memory.other_allocators.as_slice() {
             [] => String::from("without a name"),
@@ -229,9 +229,9 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
         }
     }
 
-    /// Returns the memory of the Go runtime, if its totals are known. Unnamed memory counts as the runtime's own up to the totals.
-    /// The rest of it is other anonymous memory. Of the named memory, the runtime does not count the index of the heap, which is
-    /// mapped as a whole and hardly touched.
+    /// Returns the memory of the Go runtime, if its totals are known. Unnamed memory counts as the runtime's own up to the
+    /// totals. The rest of the unnamed memory is other anonymous memory. The totals do not include the index of the heap, which
+    /// has a name, is mapped as a whole, and is hardly touched.
     pub(super) fn go_sizes(&mut self) -> Option<GoSizes> {
         let totals = self.memory.go.as_ref()?.totals;
         let GoPieces { arenas, named, unnamed } = std::mem::take(&mut self.go);

@@ -4,8 +4,8 @@ use memtrace_model::{Bytes, GoSizes, GoTotals, MemorySizes};
 
 /// Divides memory. `arenas`: VMAs of the arenas. `outside`: memory that the runtime has mapped for itself.
 ///
-/// The runtime counts spans, not pages. Stacks, buffers of the collector and spans in use are taken to be resident first, since the
-/// program touches them, and idle spans last. So the memory that can be returned is not overstated.
+/// The runtime counts spans, not pages. The resident memory is attributed first to stacks, buffers of the collector and spans in
+/// use, since the program touches them, and last to idle spans. So the memory that can be returned is not overstated.
 pub(super) fn divide(totals: GoTotals, arenas: MemorySizes, outside: MemorySizes) -> GoSizes {
     let mut left = arenas.resident;
     let mut take = |most: Bytes| {
@@ -18,7 +18,7 @@ pub(super) fn divide(totals: GoTotals, arenas: MemorySizes, outside: MemorySizes
     let buffers = part(totals.work_buffers, take(totals.work_buffers));
     let (in_use_resident, idle_resident) = (take(totals.in_use), take(totals.idle));
     let mut heap = arenas.without(stacks).without(buffers);
-    // The freed pages that the kernel counts were released.
+    // The freed pages that the kernel counts belong to released spans, so the resident idle spans are added.
     heap.returnable = Bytes(heap.returnable.0 + idle_resident.0).min(heap.resident);
     let mut own = outside;
     own += buffers;

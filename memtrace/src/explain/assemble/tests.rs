@@ -193,8 +193,8 @@ fn unnamed_memory_belongs_to_an_allocator_without_headers() {
     assert_eq!(why(&parts), "jemalloc has no block headers that could be read");
 }
 
-/// Returns the memory of a Go program with 1024 pages of arenas, of which 512 are resident. `unnamed`: resident pages of 64 other
-/// ones without a name.
+/// Returns the memory of a Go program with 1024 pages of arenas, of which 512 are resident. `unnamed`: number of resident pages
+/// among 64 other pages without a name.
 fn go_program(unnamed: u64, outside: u64) -> ProcessMemory {
     let mut process = memory(vec![
         vma(10, 20, "r-xp", 7, "/bin/a", 8),
@@ -224,7 +224,7 @@ fn memory_of_go_is_attributed_by_its_totals() {
     let shown = |held: MemorySizes| (held.reserved.0 / PAGE, held.resident.0 / PAGE);
     assert_eq!((shown(go.heap), shown(go.stacks)), ((960, 448), (40, 40)));
     assert_eq!((go.in_use_resident, go.idle_resident), (pages(448), Bytes(0)));
-    // 24 pages of buffers, 16 named ones of which 2 are resident, and 30 - 2 of those without a name.
+    // 24 pages of buffers, 16 named pages with 2 resident ones, and 30 - 2 pages without a name.
     assert_eq!(shown(go.own), (68, 54));
     assert_eq!(names(&parts), [("without a name", 12), ("reserved and not accessible", 0)]);
     assert_eq!(parts.anonymous[0].held.reserved, pages(36));

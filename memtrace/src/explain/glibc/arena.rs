@@ -114,7 +114,7 @@ impl Heap {
             contents.add(tally);
             // malloc_trim(3) trims the top chunk of the main arena only (`mtrim`, malloc/malloc.c).
             contents.tally.trimmable_top = Bytes(0);
-            // Only the main arena has fenceposts before the end of a region.
+            // Only the main arena has fenceposts before the end of a region, so this walk must reach the end.
             if tally.end == end { Ok(contents) } else { Err(WalkError { at: tally.end }) }
         })
     }

@@ -42,7 +42,7 @@ impl GoArenas {
     pub(in crate::explain) fn find(before: GoTotals, after: GoTotals, vmas: &[Vma]) -> Result<Self, GoError> {
         let [first, second] = [before.arenas().0, after.arenas().0];
         let spans = find_spans(vmas, &(first.min(second)..=first.max(second)));
-        // A runtime without any arena has not started yet.
+        // If there are no arenas, the runtime has not started yet.
         let spans = spans.filter(|spans| !spans.is_empty()).ok_or(GoError::Arenas)?;
         let totals = if length(&spans) == first { before } else { after };
         let is_writable = |vma: &&Vma| vma.entry.writable && !vma.entry.shared && vma.entry.file.is_none();
@@ -54,16 +54,17 @@ impl GoArenas {
         Ok(Self { totals, spans })
     }
 
-    /// Returns true if a VMA that starts there is a part of the arenas.
+    /// Returns true if a VMA is a part of the arenas. Compares the start addresses only.
     pub(in crate::explain) fn contains(&self, vma: &Vma) -> bool {
         self.spans.binary_search_by_key(&vma.entry.start, |span| span.start).is_ok()
     }
 }
 
-/// Finds the writable VMAs of the arenas. `mapped`: bounds of their number of bytes.
+/// Finds the writable VMAs of the arenas. `mapped`: possible total sizes of these VMAs, in bytes.
 fn find_spans(vmas: &[Vma], mapped: &RangeInclusive<u64>) -> Option<Vec<Span>> {
     let all = reservations(vmas);
-    // Arenas of glibc look the same. Up to Go 1.25, arenas of Go are at addresses that begin with 0xc0.
+    // Arenas of glibc look like arenas of Go. So the second attempt takes only addresses that begin with 0xc0, as they
+    // do up to Go 1.25.
     let usual = all.iter().filter(|reservation| reservation.has_usual_address());
     let candidates: [Vec<&Reservation>; 2] = [all.iter().collect(), usual.collect()];
     if let Some(found) = candidates.iter().map(|some| mapped_spans(some)).find(|spans| mapped.contains(&length(spans)))
@@ -113,8 +114,8 @@ fn length(spans: &[Span]) -> u64 {
 }
 
 impl Reservation {
-    /// Returns true if the address begins with 0xc0 or more, after the number of the attempt to reserve address space
-    /// (`mallocinit`, runtime/malloc.go).
+    /// Returns true if bits 32 to 39 of the address are at least 0xc0. The bits above them are the number of the
+    /// attempt to reserve address space (`mallocinit`, runtime/malloc.go).
     const fn has_usual_address(&self) -> bool {
         (self.whole.start.0 >> 32) & 0xff >= 0xc0
     }

@@ -1,7 +1,7 @@
 //! Reads the totals of Go's runtime in a running process.
 //!
-//! The runtime changes its totals while they are read. Two equal readings in a row are a state that lasted. If the totals change
-//! all the time, the last reading counts: it can lack a part of one change, which moves the bytes of one span.
+//! The runtime changes its totals while they are read. Two equal readings in a row show a state that lasted. If the totals
+//! change all the time, the last reading counts. It can contain only a part of one change. A change moves the bytes of one span.
 
 use std::io;
 use std::time::Duration;

@@ -10,7 +10,8 @@ pub(super) fn of_process(rollup: Sizes, page_tables: Bytes) -> ProcessSizes {
     // A forked process shares pages that its parent freed before. The kernel does not divide them (`smaps_account`,
     // fs/proc/task_mmu.c), but they are unmodified.
     let lazy_free = rollup.lazy_free.min(rollup.pss_anonymous).min(Bytes(clean));
-    // Pages that were swapped in, and pages of shared memory, can be unmodified too. Locked pages can be of any kind.
+    // Pages that were swapped in, and pages of shared memory, can be unmodified too. Locked pages can be of any kind,
+    // so all of them are subtracted.
     let clean_file = clean.saturating_sub(lazy_free.0).min(rollup.pss_file.0).saturating_sub(rollup.locked.0);
     ProcessSizes {
         pss: rollup.pss,
@@ -26,8 +27,8 @@ pub(super) fn of_process(rollup: Sizes, page_tables: Bytes) -> ProcessSizes {
     }
 }
 
-/// Returns the part of `bytes` of the RSS that is in the PSS, if its pages are shared as all pages of the kind are. `pss` and
-/// `rss`: pages of this kind.
+/// Returns the PSS of `bytes` of resident memory. Assumes that these pages are shared like all pages of their kind. `pss` and
+/// `rss`: sizes of all pages of this kind.
 pub(super) fn proportional(bytes: Bytes, pss: Bytes, rss: Bytes) -> Bytes {
     if rss.0 == 0 {
         return Bytes(0);
@@ -42,7 +43,7 @@ mod tests {
 
     use super::*;
 
-    /// Of a worker of a preforking server. Two thirds of its anonymous pages are shared with the other workers.
+    /// Sums of a worker of a preforking server. Two thirds of its anonymous pages are shared with the other workers.
     const ROLLUP: &str = "\
 55d0c0a00000-7ffd3b5f2000 ---p 00000000 00:00 0                          [rollup]
 Rss:               60000 kB

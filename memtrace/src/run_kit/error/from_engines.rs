@@ -88,7 +88,7 @@ pub(crate) fn process(pid: Pid, error: ProcessError) -> Error {
     }
 }
 
-/// Converts the reason why the process `pid` cannot be patched, which is the only way to sample it.
+/// Converts the reason why the process `pid` cannot be patched. A patch is the only way to sample this process.
 pub(crate) fn patching(pid: Pid, refusal: &PatchRefusal) -> Error {
     let remedy = refusal.remedy().unwrap_or("trace each call, without --allow-patching");
     Error::Untraceable { pid, reason: refusal.to_string(), remedy: remedy.to_owned() }
@@ -98,7 +98,7 @@ pub(crate) fn patching(pid: Pid, refusal: &PatchRefusal) -> Error {
 pub(crate) fn allocators(target: AllocatorUser, error: AllocatorError) -> Error {
     match error {
         AllocatorError::NotFound { examined } => {
-            // Code without a file, such as [vdso], has a name in brackets.
+            // Only a file has an absolute path. Code without a file has a name in brackets, such as [vdso].
             let unopened =
                 examined.iter().find(|object| object.verdict == Verdict::NotOpened && object.path.is_absolute());
             let missing = procfs::missing_for_mapped_files();

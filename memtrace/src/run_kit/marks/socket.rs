@@ -22,7 +22,7 @@ pub(super) fn own_uid() -> u32 {
 pub(super) fn directory() -> PathBuf {
     let uid = own_uid();
     let parent = match std::env::var_os("XDG_RUNTIME_DIR") {
-        // sudo can keep the variable of the calling user.
+        // sudo can keep `XDG_RUNTIME_DIR` of the calling user, so root does not use it.
         _ if uid == 0 => PathBuf::from("/run"),
         Some(path) if Path::new(&path).is_absolute() => path.into(),
         _ => PathBuf::from(format!("/run/user/{uid}")),

@@ -17,7 +17,7 @@ pub(super) fn fill(content: impl Fn(&mut dyn Write) -> io::Result<()>, file: &Fi
 pub(super) fn give_to_user(file: &File) {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
     if let (Some(user), Some(group)) = (number("SUDO_UID"), number("SUDO_GID")) {
-        // After a failure, the report belongs to root.
+        // If this fails, the report belongs to root.
         let _ = fchown(file, Some(user), Some(group));
     }
 }

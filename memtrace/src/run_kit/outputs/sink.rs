@@ -51,7 +51,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // After the rename, no file has this name.
+        // After a rename, no file has this name, and the call fails.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -161,7 +161,7 @@ fn follow_links(path: &Path) -> io::Result<PathBuf> {
             _ => {
                 let next = resolved.join(&part);
                 match fs::symlink_metadata(&next) {
-                    // The text of such a link is no path: `pipe:[123]`.
+                    // The text of such a link is no path, as in `pipe:[123]`, so it is not followed.
                     Ok(link) if link.is_symlink() && is_descriptor(&next) => resolved = next,
                     Ok(link) if link.is_symlink() => {
                         check_link(&next, &link, &fs::metadata(&resolved)?)?;

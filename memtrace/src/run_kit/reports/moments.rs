@@ -88,9 +88,9 @@ impl<'a> Known<'a> {
         matches!(moment, Moment::BeforeEnd(before) if before > length)
     }
 
-    /// Returns the time of a moment since the start of the history; `None` if the moment is before it. A moment that is
-    /// given by its time before the end is not before the start of tracing: the last five minutes of a shorter recording
-    /// are all of it.
+    /// Returns the time of a moment since the start of the history; `None` if the moment is earlier than this start. If
+    /// a moment is given by its time before the end, the result is never before the start of tracing: the last five
+    /// minutes of a shorter recording are the whole recording.
     fn time(&self, moment: Moment) -> Option<Duration> {
         match moment {
             Moment::Clock(time) => time.duration_since(self.book.header().start).ok(),

@@ -3,7 +3,7 @@
 use memtrace_model::{Pid, printable};
 use memtrace_object::allocators::{Kind, SkipReason, Skipped, Survey, Verdict};
 
-/// Maximum number of functions of an allocator that are named. The types of a Rust program have four methods each.
+/// Maximum number of functions of an allocator that are named. Each allocator type of a Rust program has four methods.
 const MAX_NAMES: usize = 8;
 
 /// Describes the allocations of a process that tracing will miss. `has_profile`: true if Go's own heap profile is read.
@@ -16,7 +16,7 @@ pub(super) fn coverage_gaps(pid: Pid, survey: &Survey, has_profile: bool) -> Vec
         }
         let is_gap = |skipped: &&Skipped| match skipped.reason {
             SkipReason::Throws => true,
-            // If an object has no allocator of its own in Rust, its methods only call functions with probes.
+            // If the Rust code of an object has no allocator of its own, its allocator methods only call functions with probes.
             SkipReason::UnknownArguments => allocator.kinds.all().contains(&Kind::Rust),
             _ => false,
         };

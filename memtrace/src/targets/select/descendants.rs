@@ -67,7 +67,7 @@ impl Descendants {
             }
             let descendant = match procfs::inspect(pid) {
                 Ok(process) => Descendant::Inspected(process),
-                // It is listed as a process that is not traced, until it can be read.
+                // Until the process can be read, it is listed as a process that is not traced.
                 Err(ProcessError::Locked(_) | ProcessError::Permission { .. }) => Descendant::Unread(pid),
                 Err(ProcessError::NoSuchProcess(_) | ProcessError::Exited(_)) => continue,
                 Err(error) => {

@@ -56,20 +56,21 @@ pub(crate) fn require_match(target: &Target, filter: &ProcessFilter) -> Result<(
 /// Returns a note if the run waits for a process, because none is selected yet.
 pub(crate) fn waiting_note(target: &Target, filter: &ProcessFilter) -> Option<String> {
     let Target::Selected { rules, waits: true } = target else { return None };
-    // If the processes cannot be listed, nothing is known about them.
+    // If the processes cannot be listed, nothing is known about them, so there is no note.
     let is_waiting = has_match(rules, &RunningSelection::new(filter.clone())).is_ok_and(|has_match| !has_match);
     is_waiting.then(|| format!("no process matches yet: waiting for {}", describe(rules)))
 }
 
 /// Returns true if a running process is selected, or may be selected.
 fn has_match(rules: &[FilterRule], selection: &RunningSelection) -> io::Result<bool> {
-    // A process that memtrace cannot read may run the executable. The BPF programs can compare its executable.
+    // A process that memtrace cannot read may run the executable, and the BPF programs can compare it. So the process
+    // may be selected.
     let compares_exe = rules.iter().any(|rule| matches!(rule.attribute, ProcessAttribute::Exe(_)));
     let is_unknown = |pid| compares_exe && procfs::traits(pid, None).is_some_and(|traits| traits.exe.is_none());
     Ok(procfs::all_processes()?.into_iter().any(|pid| selection.contains(pid) || is_unknown(pid)))
 }
 
-/// Returns the error if no process was selected during the run. `name`: name of the target.
+/// Returns the error of a run that has selected no process. `name`: name of the target.
 pub(crate) fn nothing_seen(name: &str) -> Error {
     Error::NothingSelected {
         message: format!("{name} did not run"),

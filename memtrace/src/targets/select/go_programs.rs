@@ -22,8 +22,9 @@ pub(super) fn examine(pid: Pid, tracker: &ProcessTracker) -> Option<Result<(), E
     })
 }
 
-/// Examines the executable of a command that has no allocator, for the reason `error`. `objects`: objects that the command maps.
-/// Returns the error if it keeps no heap profile; `None` if it is no Go program, and if this trace reads no such profiles.
+/// Examines the executable of a command for which no allocator was found. `error`: error of the search. `objects`: objects that
+/// the command maps. Returns an error if the executable keeps no heap profile; `None` if it is no Go program, or if this trace
+/// reads no such profiles.
 pub(super) fn examine_command(
     command: AllocatorUser,
     error: &AllocatorError,

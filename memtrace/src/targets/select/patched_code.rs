@@ -1,8 +1,8 @@
 //! Code that memtraces have changed in running processes (`--allow-patching`).
 //!
-//! A probe that is placed in an object applies to all processes. In a process with a jump at the probed instruction, the kernel
-//! writes the first byte of the file over the jump when the probe is removed, and a damaged instruction remains. So probes are
-//! moved away from such code.
+//! A probe that is placed in an object applies to all processes. In a process with a jump at the probed instruction, the
+//! removal of the probe damages this jump: the kernel overwrites the first byte of the jump with the byte in the file. So
+//! probes are moved away from such code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -130,8 +130,8 @@ impl ChangedRanges {
         self.all || self.ranges.iter().any(|range| range.contains(&offset.0))
     }
 
-    /// Leaves out code that memtrace never changes: `kept` are entries and return instructions of functions. A process that
-    /// states such sites has forged its stub.
+    /// Leaves out code that memtrace never changes: `kept` are entries and return instructions of functions. A process
+    /// whose stub lists such a site has forged the stub.
     pub(super) fn without(mut self, kept: &BTreeSet<FileOffset>) -> Self {
         let is_forged = |range: &Range<u64>| kept.iter().any(|offset| range.contains(&offset.0));
         self.ranges.retain(|range| !is_forged(range));

@@ -52,7 +52,7 @@ impl PostponedProbes {
     }
 
     /// Returns the next allocator to try again; `None` if none is due. An attempt that fails calls [`Self::postpone`], so that
-    /// no further one is due for some time.
+    /// no further allocator is due for some time.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<(Pid, Allocator)> {
         self.retried = None;
         if self.next.is_some_and(|next| now < next) {

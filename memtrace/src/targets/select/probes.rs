@@ -18,7 +18,7 @@ use crate::run_kit::start_progress::StartProgress;
 
 /// Probes of one allocator in one process, or in all processes.
 pub(crate) struct AllocatorProbes {
-    /// Process that log and error messages name.
+    /// Process to name in log and error messages.
     pub(crate) pid: Pid,
     pub(crate) scope: Scope,
     pub(crate) object: PathBuf,
@@ -49,7 +49,8 @@ impl AllocatorProbes {
                 }
                 ProbeSite::Entry => {
                     log::debug!("process {pid}: at the entry (--probe-site entry) instead of {summary}");
-                    // The best site is the entry whenever the kernel emulates the entry's instruction.
+                    // If the kernel emulates the entry's instruction, the best site is the entry. So any other entry is
+                    // single-stepped.
                     let cost = if found.site.offset == 0 { found.site.cost } else { SiteCost::Stepped };
                     (found.file_offset, cost)
                 }
@@ -89,7 +90,7 @@ impl AllocatorProbes {
         Some(Self { pid, scope, object, probes, functions, allocator: allocator.clone() })
     }
 
-    /// Returns false if no process has a patch of the allocator. Its code is not read.
+    /// Returns false if memtrace cannot patch this kind of allocator. Does not read the code of the allocator.
     pub(super) fn is_patchable(&self) -> bool {
         site::is_supported(&self.allocator.kinds)
     }
@@ -104,7 +105,7 @@ impl AllocatorProbes {
                 let ranges = found.sites.iter().map(|site| site.offset.0..end(site.offset, site.original.len()));
                 Some(ChangedRanges::of(ranges))
             }
-            // Another build of memtrace may find a site.
+            // Only another build of memtrace may find a site, so no instruction is reserved.
             Err(AllocatorRefusal::LacksSite(..)) => Some(ChangedRanges::default()),
             Err(
                 AllocatorRefusal::Unknown(_)

@@ -88,7 +88,8 @@ impl Targets {
             Target::Command { .. } => "reading the executable and its libraries",
             Target::Pids { .. } | Target::Selected { .. } => "reading processes",
         });
-        // A descriptor is kept open for each process. A command must start with the limit that memtrace was started with.
+        // A descriptor is kept open for each process, so the limit is raised. But a command must start with the limit
+        // that memtrace was started with.
         if !matches!(target, Target::Command { .. }) {
             descriptors::raise_limit();
         }
@@ -336,18 +337,18 @@ impl Targets {
     /// Keeps all probes out of the instructions that a patch replaces, because processes that are demoted get a patch later. A
     /// patch is refused if its instruction has a probe.
     ///
-    /// Only jemalloc's `malloc`, `rallocx` and `operator new` that cannot throw have no other instruction for a patch than the one
-    /// with their probe, so their probes are at the entries. The kernel single-steps their first instructions, and would emulate the
-    /// jumps after them: a hit takes 11 to 15 µs instead of 0.5 to 0.7 on a virtual machine, and about 0.9 instead of 0.3 without
-    /// one. The probes cannot be moved when a process is demoted: all processes share them, and calls between the
-    /// removal and the insertion would be missed.
+    /// Only in jemalloc's `malloc`, `rallocx` and `operator new` that cannot throw, a patch can replace no other instruction than
+    /// the one with the best probe site, so the probes of these functions are at the entries. The kernel single-steps the first
+    /// instruction, but would emulate the jump after it: a hit takes 11 to 15 µs instead of 0.5 to 0.7 on a virtual machine, and
+    /// about 0.9 instead of 0.3 on other machines. The probes cannot be moved when a process is demoted: all processes share
+    /// them, and calls between the removal and the insertion would be missed.
     pub(crate) const fn leave_room_for_patches(&mut self) {
         self.leaves_room = true;
     }
 
-    /// Moves the probes of `allocators` out of code that other memtraces have changed, and that this one may change later. Call it
-    /// immediately before the probes are attached. A memtrace that changes code compares it in the stop of the process, and so
-    /// finds probes that are attached.
+    /// Moves the probes of `allocators` out of code that other memtraces have changed, and out of code that this memtrace may
+    /// change later. Call it immediately before the probes are attached. A memtrace that changes code compares the code while
+    /// the process is stopped, and so finds attached probes.
     pub(crate) fn avoid_patched_code(&mut self, allocators: &mut [AllocatorProbes]) {
         let (mut for_patches, mut for_others) = (0, 0);
         for allocator in allocators {
@@ -372,7 +373,8 @@ impl Targets {
         if !allocator.is_patchable() {
             return;
         }
-        // The search for the instructions of a patch takes up to 50 ms, and blocks are missing until the probes are attached.
+        // The search for the instructions of a patch takes up to 50 ms, and blocks are missing until the probes are
+        // attached. So it is made only if probes must leave room.
         let replaceable = if self.leaves_room { allocator.replaceable() } else { None };
         let for_patches = replaceable.map_or(0, |replaceable| allocator.avoid(replaceable));
         let for_others = match allocator.scope {

@@ -14,7 +14,7 @@ pub(super) struct AllocatorIds {
     go: Option<AllocatorId>,
 }
 
-/// Name of Go's allocator. All Go programs share it, as each has its own copy.
+/// Name of Go's allocator. Each Go program has its own copy of the allocator, and all copies share this name.
 const GO: &str = "go";
 
 impl AllocatorIds {

@@ -31,7 +31,7 @@ pub(crate) fn add_of(tracker: &mut ProcessTracker, pids: &BTreeSet<Pid>) {
     }
 }
 
-/// Records that a process has a stub of memtrace at `base`, which is no code that the process generates.
+/// Records that a process has a stub of memtrace at `base`. The process has not generated this code.
 pub(crate) fn set_stub(tracker: &mut ProcessTracker, pid: Pid, base: AbsAddr) {
     tracker.code_generators.stubs.insert(pid, base);
     if !tracker.image(pid).is_some_and(|image| generates_code(image, Some(base))) {

@@ -16,7 +16,7 @@ pub(crate) fn add_missed_ends(tracker: &ProcessTracker, snapshot: &mut Snapshot,
         let is_missing = !snapshot.ends.contains_key(&id)
             && match end {
                 ImageEnd::Exec => snapshot.images.contains_key(&id),
-                // Other threads may still run after the exit of the main thread.
+                // Other threads may still run after the exit of the main thread, so check that the process has ended.
                 ImageEnd::Exit | ImageEnd::OomKill => !tracker.registry.is_latest(id) || procfs::has_ended(id.pid),
             };
         if is_missing {

@@ -77,7 +77,7 @@ impl OwnProfiles {
         }
     }
 
-    /// Records that the allocator of a patched image was called for the first time: it has read its options since.
+    /// Records that the allocator of a patched image was called for the first time. By now, the allocator has read its options.
     pub(crate) fn add_called(&mut self, id: ImageId) {
         if self.are_read {
             self.called.insert(id);

@@ -73,7 +73,7 @@ impl PlacedTables {
     ) -> Result<(), Error> {
         let reserved = if self.partial.contains_key(&handle) { self.get(&handle) } else { None };
         let placed = match reserved.cloned() {
-            // There may still be space for single pages.
+            // Without space for the whole table, there may still be space for single pages.
             Some(reserved) => match self.writer.complete(maps, &reserved, table) {
                 Err(Error::Full(_)) => return Ok(()),
                 written => written.map(|()| reserved),
@@ -92,7 +92,7 @@ impl PlacedTables {
         Ok(())
     }
 
-    /// Reserves the pages of the table of the object `handle`, which is in construction. Returns false if single pages
+    /// Reserves the pages of a table in construction: the table of the object `handle`. Returns false if single pages
     /// cannot be published.
     pub(super) fn insert_partial(&mut self, maps: &mut UnwindMaps, handle: &Path, descriptions: Descriptions) -> bool {
         if self.contains(handle) {

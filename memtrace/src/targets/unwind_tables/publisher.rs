@@ -140,7 +140,7 @@ impl TablePublisher {
     /// requested addresses now, if any.
     pub(super) fn request(&mut self, kernel: &mut Kernel, key: ObjectKey, object: Option<Arc<Object>>) {
         let Some(object) = object else {
-            // If another process maps the object, the BPF programs request the object again.
+            // The request is forgotten. If another process maps the object, the BPF programs request the object again.
             kernel.unwind_maps().forget_object(key);
             return;
         };
@@ -160,7 +160,8 @@ impl TablePublisher {
             kernel.unwind_maps().forget_object(key);
             return;
         }
-        // An executable is requested before it is mapped. This request has the inode number of the stacked file system.
+        // An executable is requested before it is mapped. This request has the inode number of the stacked file system,
+        // so the table gets the key of the mapped file too.
         let mapped_as = kernel.file_id(&handle).filter(|other| *other != key);
         self.build_later(kernel, object, handle, [key].into_iter().chain(mapped_as));
     }

@@ -92,7 +92,7 @@ impl Overhead {
             let Estimate { processors, slowdown, .. } = self.estimate(min_size);
             let slowdown = format::rough_percent(slowdown.unwrap_or_default());
             Error::OverBudget {
-                // Little of one processor can be a high share if the target is nearly idle.
+                // Even a small part of one processor can be a high share if the target is nearly idle.
                 estimated: format!("{slowdown} more processor time ({})", of_one_processor(processors)),
                 allowed: format::rough_percent(limit.share()),
             }

@@ -102,7 +102,7 @@ impl OverheadMeter {
             return Reaction::None;
         }
         *period_start = Some(sample);
-        // Targets that hardly run are not slowed down.
+        // Targets that hardly run are not slowed down, so they count as a load of zero.
         let load = bounded_load(start, sample).filter(|load| load.own >= LEAST_BUSY).unwrap_or_default();
         let load = without_cost(load, costs, min_size);
         let overhead = estimate(&load, costs, min_size).slowdown.unwrap_or_default();
@@ -148,7 +148,8 @@ impl OverheadMeter {
         let start = *self.start.get_or_insert(sample);
         let busy = sample.processor_time.checked_sub(start.processor_time);
         let Some(busy) = busy.filter(|_| sample.missing == start.missing) else {
-            // The time of a child that has just ended is missing until its parent waits for it.
+            // The time of a child that has just ended is missing until its parent waits for it, so the period goes on
+            // for a while.
             let may_return = sample.missing == start.missing && sample.at.duration_since(start.at) < 2 * PERIOD;
             self.start = Some(if may_return { start } else { sample });
             return None;
@@ -185,9 +186,9 @@ fn load_between(start: Sample, end: Sample, busy: Duration) -> Load {
     }
 }
 
-/// Returns the load between two samples. If a target has ended, the time of the machine takes the place of the targets' time. It
-/// is at least as long, so the overhead is at least as high as it seems. A parent gets the time of its child only if it
-/// waits for it, and does not ignore SIGCHLD (getrusage(2)).
+/// Returns the load between two samples. If a target has ended, the time of the machine takes the place of the targets' time.
+/// The time of the machine is at least as long, so the real overhead is at least as high as the measured one. A parent gets the
+/// time of its child only if it waits for the child, and does not ignore SIGCHLD (getrusage(2)).
 fn bounded_load(start: Sample, end: Sample) -> Option<Load> {
     let busy = match end.processor_time.checked_sub(start.processor_time) {
         Some(busy) if (end.missing, end.passed) == (start.missing, start.passed) => busy,

@@ -18,8 +18,8 @@ const NEGLIGIBLE: f64 = 0.05;
 /// named.
 const WORTHWHILE: f64 = 0.9;
 
-/// Maximum share of the overhead that remains without stacks, unless the rest is tolerable. The stacks are most of what
-/// a report says, so only about half of the overhead is worth them.
+/// Maximum share of the overhead that remains without stacks, unless the rest is tolerable. The stacks are most of
+/// the content of a report, so the advice to leave them out must save about half of the overhead.
 const WORTH_THE_STACKS: f64 = 0.55;
 
 /// Number of samples a second of a sampled trace, unless the target allocates less often.

@@ -419,7 +419,7 @@ impl part::Part for RunAccounts {
     }
 
     fn image_ended(&mut self, _: &mut EndedImage, context: &mut Context) {
-        // The shard sends the accounts before the image.
+        // The shard sends the accounts before the image, so all accounts of the image have arrived.
         self.receive(&mut context.tracker);
     }
 

@@ -33,7 +33,7 @@ struct DemotedProcess {
     demoted: Demoted,
     /// Sum of the dropped blocks that the shards have received.
     sent: Amount,
-    /// True if samples stand for the blocks that are dropped now.
+    /// True if the process is sampled now, so that samples represent the dropped blocks.
     is_sampled: bool,
 }
 
@@ -88,7 +88,7 @@ impl Demotions {
     fn send_sums(&mut self, context: &mut Context) {
         let (mut changed, mut ended) = (Vec::new(), Vec::new());
         for (pid, sum) in std::mem::take(&mut context.sampled_instead) {
-            // The sum of a process that has executed another program contains blocks for which samples stand.
+            // If a sampled process has executed another program, its sum already contains blocks that samples represent.
             if let Some(process) = self.processes.get_mut(&pid).filter(|process| !process.is_sampled) {
                 process.is_sampled = true;
                 changed.push((process.demoted, sum));

@@ -40,7 +40,7 @@ use crate::trace::part::{LeftImage, Part};
 
 /// Shortest time between two readings of a process.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Longest such time because of the interval of a recording.
+/// Maximum of this shortest time. The interval of a recording can lengthen it.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
 /// Time for the first readings before the trace begins. Later ones follow during the trace.
 const FIRST: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ const PATIENCE: Duration = Duration::from_millis(250);
 const LAST: Duration = Duration::from_secs(2);
 /// Interval of the checks whether a program has entered or left the selection, or can be read now.
 const RECHECK: Duration = Duration::from_secs(10);
-/// Maximum number of such checks in each tick.
+/// Maximum number of checks of programs in each tick.
 const MOST_CHECKS: usize = 100;
 /// Time for the child of a fork to call exec. Most children do so at once.
 const EXEC: Duration = Duration::from_secs(1);
@@ -155,7 +155,7 @@ impl GoProfiles {
                     self.rechecks.set(id, now + EXEC);
                     continue;
                 }
-                // After vfork(2), the memory belongs to the parent, which has the blocks.
+                // After vfork(2), the memory belongs to the parent, and the blocks count for the parent only.
                 if kernel.is_memory_sharer(id.pid) {
                     tracker.own_profiles.set_read(id);
                     self.rechecks.set(id, now + RECHECK);
@@ -308,7 +308,7 @@ impl GoProfiles {
         if process.was_read {
             self.losses.add(LossReason::ProfileUnread, 1);
         }
-        // A program may switch sampling on at its start.
+        // A program may switch sampling on at its start, so its first failure gets no message.
         if (is_final || process.failures > 1) && !self.noted.contains(&obstacle.reason) {
             let comm = procfs::comm(id.pid).unwrap_or_default();
             let (pid, text) = (id.pid, &obstacle.text);
@@ -346,7 +346,7 @@ impl GoProfiles {
             let Some(process) = self.processes.get_mut(&id) else { continue };
             let at = context.clock.tick_at(end);
             // The process may have called exec before the end of the reading. After the end of an image, the ledgers may have
-            // ended it too.
+            // ended it too. In both cases, the reading is dropped.
             if !is_running(id, context) {
                 log::debug!("process {}: a reading of its heap profile came after the end of the image", id.pid);
                 continue;
@@ -406,7 +406,7 @@ impl Part for GoProfiles {
         self.recorded.update(&self.samplers, context);
         self.moments.record(context);
         for (id, reason, message) in self.messages.drain(..) {
-            // The process may have called exec during the reading.
+            // The process may have called exec during the reading. Then the message is not shown.
             if is_running(id, context) && self.noted.insert(reason) {
                 observer.note(&message);
             }
@@ -419,7 +419,7 @@ impl Part for GoProfiles {
         self.given_up.remove(&left.id);
         self.unfit.remove(&left.id);
         self.moments.end(left.id);
-        // A Go program after an exec has a sampler of its own.
+        // If the process has called exec, and the next image is a Go program too, the sampler of the process stays.
         let next = self.processes.range(left.id..).next();
         if next.is_none_or(|(next, _)| next.pid != left.id.pid) {
             self.samplers.end_image(left.id.pid, left.end);
@@ -449,7 +449,7 @@ impl Part for GoProfiles {
             unread += 1;
         }
         self.losses.add(LossReason::ProfileUnread, unread as u64);
-        // An exec during a reading is known only after this.
+        // An exec during a reading is known only after the mmap events are applied.
         follow(context);
         self.apply_arrived(context);
     }

@@ -10,7 +10,7 @@ use memtrace_model::ImageId;
 
 use super::rechecks::Rechecks;
 
-/// Readings that take less time do not count. Nearly all readings take some microseconds.
+/// Readings that take less time than this do not count. Nearly all readings take some microseconds.
 const SHORT: Duration = Duration::from_millis(1);
 
 /// Time that readings may take before a pause. A single reading can exceed it.
@@ -48,7 +48,7 @@ impl LockWaits {
         self.add(now.saturating_duration_since(begin), now)
     }
 
-    /// Adds a reading of this duration, which has ended at `now`. Returns true if it was slow.
+    /// Adds a reading that took `time` and ended at `now`. Returns true if it was slow.
     pub(super) fn add(&mut self, time: Duration, now: Instant) -> bool {
         if time >= SHORT {
             self.waited += time;
@@ -90,7 +90,7 @@ impl LastLockWaits {
     }
 }
 
-/// Times of the next readings. Processes whose last reading was slow delay no other one.
+/// Times of the next readings. Processes whose last reading was slow delay no other process.
 #[derive(Debug, Default)]
 pub(super) struct FairRechecks {
     prompt: Rechecks,

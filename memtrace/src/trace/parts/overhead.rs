@@ -36,7 +36,7 @@ pub(super) struct MeasuredOverhead {
     raised: Option<RaisedMinSize>,
     /// Minimum size of recorded allocations at the start.
     min_size: Bytes,
-    /// True if the blocks can be sampled instead of an end of the trace.
+    /// True if memtrace can sample the blocks instead of ending the trace.
     can_sample: bool,
     /// True if the trace ends because of its overhead.
     has_reached_limit: bool,
@@ -94,7 +94,7 @@ impl MeasuredOverhead {
         }
         context.sampling = Some(SamplingRate::default());
         context.patch_requests.push(PatchRequest::Targets);
-        // The blocks from before stay, and no probe sees their frees.
+        // Blocks from before the change stay live, because no probe sees their frees.
         context.complete = false;
         observer.note(
             "to stay below --max-overhead, the allocations are sampled from now on; blocks from before count as live until \

@@ -44,7 +44,7 @@ impl PageReader {
     /// if neither page faults nor mappings are traced.
     pub(super) fn start(config: &Config, context: &Context) -> Option<Self> {
         let follows_pages = config.follows(EventClass::counts_pages);
-        // A command's pages from before its exec belong to memtrace.
+        // Before its exec, the pages of a command belong to memtrace, so they are not read.
         let running = (follows_pages && context.targets.ran_before()).then(|| context.tracker.running());
         let pids: Vec<Pid> = running.into_iter().flatten().collect();
         // Read the rusage first, because this takes the least time. Later faults are traced.

@@ -46,8 +46,8 @@ impl PagesOfOthers {
                 continue;
             }
             self.count += 1;
-            // The shards ignore the page faults that BPF still records, so the BPF programs only save time. The children of a patched
-            // process have its patches, and their samples are recorded from the fork on.
+            // The shards ignore page faults that are still recorded, so the change in the BPF programs only saves time. The
+            // children of a patched process have its patches, and their samples are recorded from the fork on.
             let with_children = context.tracker.own_profiles.is_patched(id);
             if runs && let Err(error) = context.kernel.leave_out_pages(id.pid, with_children) {
                 log::debug!("process {}: its page faults are still recorded: {error}", id.pid);
@@ -64,12 +64,12 @@ impl Part for PagesOfOthers {
 
     fn image_ended(&mut self, ended: &mut EndedImage, context: &mut Context) {
         let profiles = &mut context.tracker.own_profiles;
-        // A child that has copied the code of a patched process is sampled from its fork on. If it has ended soon, it was not
-        // examined.
+        // A child that has copied the code of a patched process is sampled from its fork on. A child that has ended early was
+        // not examined.
         if ended.heap().is_some_and(has_samples) {
             profiles.set_patched(ended.id);
         }
-        // A shard that has not received the start of the image yet has not left out its pages.
+        // A shard that had not received the start of the image has counted its pages. These totals are removed now.
         if !profiles.pages_are_left_out(ended.id) {
             return;
         }
@@ -84,7 +84,7 @@ impl Part for PagesOfOthers {
     fn image_left(&mut self, left: &LeftImage<'_>, context: &mut Context) {
         let pid = left.id.pid;
         if self.left_out.remove(&left.id) && !self.left_out.contains(&context.tracker.latest_id(pid)) {
-            // The exec or exit can have been at the same time as the change of the BPF map.
+            // The exec or exit can have happened while the BPF map was changed, so the pid can still be in the map.
             if let Err(error) = context.kernel.record_pages(pid) {
                 log::debug!("process {pid}: its page faults stay left out: {error}");
             }

@@ -71,13 +71,14 @@ const FIRST_CALL: Duration = Duration::from_millis(250);
 /// Time to restore the code of all processes at the end.
 const RESTORE: Duration = Duration::from_secs(45);
 
-/// Time for children that are not traced, and for further attempts.
+/// Time to restore the code of children that are not traced, and for further attempts.
 const RESTORE_OTHERS: Duration = Duration::from_secs(15);
 
 /// Longest wait for an answer of the patcher before the trace begins.
 const WAIT: Duration = Duration::from_millis(50);
 
-/// Maximum number of processes in the report, of those that have ended, and in a note. Those that run at the end are the longest ones.
+/// Maximum number of processes in the report, of processes in it that end during the trace, and of processes in a note.
+/// Processes that run until the end get the other places, because they have run the longest.
 const MAX_LISTED: usize = 5000;
 const MOST_ENDED: usize = 1000;
 const MAX_NAMED: usize = 8;
@@ -197,7 +198,7 @@ impl RunPatches {
             self.notes.extend(self.note_of_missing_option(context));
             return Ok(());
         }
-        // A command has not mapped its allocator yet.
+        // A command has not mapped its allocator yet, so it is patched later.
         if self.settings.is_selection || !context.targets.ran_before() {
             return Ok(());
         }
@@ -325,7 +326,7 @@ impl RunPatches {
             return Some(now + RECHECK);
         }
         self.states.insert(id, State::Waiting);
-        // After vfork(2), the memory belongs to the parent, whose threads cannot all be stopped.
+        // After vfork(2), the memory belongs to the parent, and not all threads of the parent can be stopped. So try again later.
         if context.kernel.is_memory_sharer(id.pid) || context.kernel.is_memory_shared(id.pid) {
             return Some(now + LEAST_AGE);
         }
@@ -336,7 +337,7 @@ impl RunPatches {
         {
             return None;
         }
-        // The child has the stub of an earlier session, which is used again.
+        // If the image is a child with the stub of an earlier session, this stub is used again.
         let image = running(id, context)?;
         let is_root = self.settings.roots.contains(&id.pid);
         if !is_root && age(image, context) < LEAST_AGE {
@@ -362,7 +363,7 @@ impl RunPatches {
         None
     }
 
-    /// Returns false for the init process, unless the user has named it: if it crashes, it takes the machine with it.
+    /// Returns false for the init process, unless the user has named it: if the init process crashes, the kernel panics.
     fn may_patch(&self, pid: Pid) -> bool {
         pid != Pid(1) || self.settings.roots.contains(&pid)
     }
@@ -392,7 +393,8 @@ impl RunPatches {
     fn set_child(&mut self, id: ImageId, has_samples: bool, context: &mut Context) {
         let image = context.tracker.images().get(&id);
         let Some(base) = image.and_then(|image| self.inherited_stub(id, image)) else { return };
-        // Its samples count since the fork, even if it has taken none, and its page faults are left out since.
+        // The child counts as sampled since the fork, even if it has taken no samples, and its page faults are left out
+        // since then.
         self.states.insert(id, State::Patched);
         context.tracker.own_profiles.set_patched(id);
         if has_samples {
@@ -458,7 +460,7 @@ impl RunPatches {
 
     /// Adds a child with a copy of the stub of its parent.
     fn add_child(&mut self, child: Watched, now: Instant, context: &mut Context) {
-        // Its samples since the fork can have lower levels.
+        // Samples that the child has taken since the fork can have lower levels.
         for level in [0, child.level()] {
             context.shards.thin(child.id, level, child.session.salt);
         }
@@ -478,19 +480,20 @@ impl RunPatches {
     }
 
     /// Adds a process to the report. `stops`: stops that restored its code; `None` if it has ended. `is_read`: true if
-    /// its control page was read since.
+    /// its control page was read after these stops.
     fn finish_process(&mut self, watched: Watched, stops: Option<&Stops>, is_read: bool, context: &mut Context) {
         let (id, file) = (watched.id, Rc::clone(&watched.file));
         let process = watched.finish(stops, is_read);
         let most = if self.is_closing { MAX_LISTED } else { MOST_ENDED };
-        // The process can state any number. Its facts have it.
+        // The process can state any number, so the losses get a limited number. The facts about the process have the
+        // stated number.
         self.losses.add(LossReason::PatchedTableFull, process.not_inserted.min(MOST_LOST));
         let before = self.anonymous.remove(&id).unwrap_or_default();
         if self.is_closing {
             let now = procfs::counted(id.pid).map(|counted| counted.anonymous).unwrap_or_default();
             let allocated = process.allocated.filter(|_| process.exact);
             let growth = Bytes(now.0.saturating_sub(before.0));
-            // Without some of its samples, the estimate is too low.
+            // Without some of its samples, the estimate is too low for a comparison.
             if process.not_inserted == 0 {
                 self.at_end.insert(id, IndependentCounts { allocated, growth });
             }
@@ -507,7 +510,7 @@ impl RunPatches {
     /// Adds all patched processes to the report, after a last reading. `restored`: stops of the processes whose code was restored.
     fn finish_all(&mut self, restored: &BTreeMap<ImageId, Stops>, context: &mut Context) {
         let (mut waits, mut unread) = (LastLockWaits::new(), Vec::new());
-        // The ones whose last reading was slow are the last ones.
+        // The processes whose last reading was slow come last.
         let mut processes: Vec<_> = std::mem::take(&mut self.list.processes).into_iter().collect();
         processes.sort_by_key(|(_, watched)| watched.is_slow);
         for (id, mut watched) in processes {
@@ -561,7 +564,8 @@ impl RunPatches {
         self.thread.as_mut().map(|thread| restore::restore(thread, processes, deadline)).unwrap_or_default()
     }
 
-    /// Restores the code of the other processes that have got it from this memtrace. Returns the number of those that stay patched.
+    /// Restores the code of the other processes whose code this memtrace has changed. Returns the number of processes
+    /// that stay patched.
     fn restore_others(&mut self) -> u64 {
         let (owner, deadline) = (self.settings.owner, Instant::now() + RESTORE_OTHERS);
         let thread = self.thread.as_mut().filter(|_| self.has_patched);
@@ -612,7 +616,7 @@ impl Part for RunPatches {
             context.complete = false;
         }
         self.notes.extend(self.list.check_code());
-        // After the patched processes, which a wait would delay.
+        // Processes are examined after the patched processes were read, because a wait would delay these readings.
         self.examine_due(context);
         self.recorded.update(&self.list.samplers, context);
         for note in self.notes.drain(..) {
@@ -638,7 +642,7 @@ impl Part for RunPatches {
         self.attempts.remove(&id);
         self.change.relatives.remove(&id);
         if self.replaced.remove(&id) && left.end == ImageEnd::Exec && !self.is_active {
-            // The calls of the new image are still left out.
+            // The calls of the new image are still left out, so it is patched too.
             context.patch_requests.push(PatchRequest::Process(id.pid));
         }
         let state = self.states.remove(&id);
@@ -667,7 +671,7 @@ impl Part for RunPatches {
         for id in waiting.collect::<Vec<_>>() {
             self.set_child(id, true, context);
         }
-        // The code is restored after the end of the trace, one process after the other.
+        // The control pages are read now, because the code is restored after the end of the trace, one process after the other.
         self.list.end_trace(&context.shards);
         let restored = self.restore(Instant::now() + RESTORE);
         self.finish_all(&restored, context);

@@ -21,7 +21,7 @@ impl ResidentSets {
     /// Reads the RSS of the running processes. Returns `None` if blocks are not traced.
     pub(super) fn start(config: &Config, context: &Context) -> Option<Self> {
         config.follows(EventClass::probes_allocators).then(|| {
-            // Before its exec, the process of a command is a copy of memtrace.
+            // Before its exec, the process of a command is a copy of memtrace, so its RSS is not read.
             let first = if context.targets.ran_before() { read(context) } else { BTreeMap::new() };
             Self { first: first.into_iter().map(|(id, counted)| (id, counted.rss)).collect(), last: BTreeMap::new() }
         })

@@ -60,7 +60,8 @@ impl ObjectSamples {
         !self.samplers.is_empty() || !self.probes.is_empty()
     }
 
-    /// Returns true if the USDT probes are used. With a sampler they would report its blocks a second time, unless it is off.
+    /// Returns true if the USDT probes are used. If the object has a sampler, and the sampler is on, the probes would
+    /// report the same blocks a second time.
     fn uses_probes(&self, is_off: bool) -> bool {
         !self.probes.is_empty() && (self.samplers.is_empty() || is_off)
     }
@@ -98,12 +99,12 @@ pub(super) struct RunSamplers {
     blocked: BTreeSet<ImageId>,
     /// Images to be examined again once an object with probes is closed.
     crowded: BTreeSet<ImageId>,
-    /// Objects with probes; true if these include the USDT probes.
+    /// Objects with attached probes. The value is true if these include the USDT probes.
     attached: HashMap<(Scope, PathBuf), bool>,
     /// Processes that have got USDT probes of their own, in a run without samplers of allocators.
     probed: BTreeSet<Pid>,
     watched: BTreeMap<ImageId, Vec<WatchedSampler>>,
-    /// Turns of the images in `watched`, and of those that wait.
+    /// Turns of the images in `watched`, and of the images that wait.
     turns: Turns,
     /// Images in `watched` that are read next, and images whose last reading was slow.
     due: VecDeque<ImageId>,
@@ -183,7 +184,7 @@ impl RunSamplers {
             }
         }
         for id in due {
-            // A wait during the start delays no process that runs already.
+            // At the start, waits are not limited, because they delay no running process.
             if !ran_before && self.uses_samplers && self.waits.begin().is_none() {
                 self.examined.remove(&id);
                 continue;
@@ -232,7 +233,8 @@ impl RunSamplers {
         let is_selected = Selection::of(&context.filter).contains(&context.tracker, id);
         for mapping in mappings {
             let Some(object) = &mapping.object else { continue };
-            // In other processes with the object, each call of the allocator may be traced.
+            // In other processes with the object, each call of the allocator may be traced, so the probes are for this
+            // process only.
             let scope = if self.uses_samplers { context.targets.scope(id.pid) } else { Scope::Process(id.pid) };
             let samples = self.attach_object(scope, object, Some(id), context);
             let Some(samples) = samples.filter(|_| is_selected) else { continue };
@@ -404,11 +406,11 @@ impl RunSamplers {
         self.read_timed(id, Instant::now(), context);
     }
 
-    /// Handles an image of which it is not known if its allocator samples. `note`: consequence for a run that covers processes
+    /// Handles an image if it is not known whether its allocator samples. `note`: consequence for a run that covers processes
     /// without samples of their own in another way.
     fn set_unknown(&mut self, id: ImageId, note: String, context: &mut Context) {
         if context.sampling.is_some() {
-            // A process that has ended is not patched any more. There can be thousands of them.
+            // A process that has ended cannot be patched, and there can be thousands of such processes, so they get no note.
             if !procfs::has_ended(id.pid) {
                 self.note(note);
             }
@@ -418,7 +420,7 @@ impl RunSamplers {
         }
     }
 
-    /// Reads the variables of the samplers of an image, which the program can change.
+    /// Reads the variables of the samplers of an image. The program can change these variables.
     fn read(&mut self, id: ImageId, context: &mut Context) {
         let Some(watched) = self.watched.get_mut(&id) else { return };
         let (mut notes, mut is_on, mut disabled) = (Vec::new(), false, Vec::new());
@@ -439,7 +441,7 @@ impl RunSamplers {
             }
             !stays_off
         });
-        // Another sampler of the object can be on.
+        // An object is not disabled if another sampler of it is on.
         disabled.retain(|object| !watched.iter().any(|one| one.object().as_ref() == Some(object)));
         if watched.is_empty() {
             self.watched.remove(&id);
@@ -479,7 +481,7 @@ impl RunSamplers {
         }
     }
 
-    /// Returns the images in `watched`. The ones whose last reading was slow are the last ones.
+    /// Returns the images in `watched`. The images whose last reading was slow come last.
     fn in_reading_order(&self) -> VecDeque<ImageId> {
         let (slow, prompt): (Vec<_>, Vec<_>) = self.watched.keys().copied().partition(|id| self.slow.contains(id));
         prompt.into_iter().chain(slow).collect()
@@ -556,7 +558,8 @@ impl RunSamplers {
 impl Part for RunSamplers {
     fn tick(&mut self, context: &mut Context, observer: &mut dyn Observer) {
         for id in context.tracker.own_profiles.take_called() {
-            // A process can have stopped before its allocator has read its options. Its first call shows that they are read.
+            // A process can have stopped before its allocator has read its options. Its first call shows that they are
+            // read now, so the image is examined again.
             if self.disabled.remove(&id).is_some() {
                 self.examined.remove(&id);
             }
@@ -602,8 +605,8 @@ impl Part for RunSamplers {
             self.remove_probes(pid, context);
         }
         self.samplers.end_image(pid, left.end);
-        // The next image of the process, or a new process with this PID, may have been taken for one with probes, and its
-        // samplers are named again.
+        // The next image of the process, or a new process with this PID, may have been taken for an image with probes. It
+        // is examined again, so that its samplers are named.
         let of_process = |ordinal| ImageId { pid, ordinal };
         let examined: Vec<_> = self.examined.range(of_process(0)..=of_process(u32::MAX)).map(|(&id, _)| id).collect();
         for id in examined {

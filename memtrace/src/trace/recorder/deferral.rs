@@ -12,8 +12,8 @@ pub(super) const AGE: Duration = Duration::from_secs(60);
 /// The stacks of new images are deferred once this number of stacks is recorded.
 const MAX_STACKS: usize = 1 << 16;
 
-/// Minimum number of call paths in the limit of the recorder for each stack before stacks are deferred. Beyond the limit of
-/// paths, stacks are merged, so their changes would take memory in vain.
+/// Stacks are deferred before the limit of call paths allows fewer than this number of paths for each stack. Beyond this
+/// limit, stacks are merged, so their changes would take memory in vain.
 const PATHS_PER_STACK: usize = 4;
 
 /// Counters of ended images and recorded stacks, each with a limit. When one reaches its limit, stacks are deferred.

@@ -74,7 +74,7 @@ impl OpenIntervals {
         Some(self.close(interval))
     }
 
-    /// Returns a time. The changes of all shards up to this time have been taken.
+    /// Returns the time up to which the changes of all shards have been taken.
     pub(super) fn taken_until(&self) -> Tick {
         self.taken.iter().min().copied().unwrap_or_default()
     }

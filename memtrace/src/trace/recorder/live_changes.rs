@@ -10,10 +10,10 @@ use super::deferral;
 use super::run_book::RunBook;
 use super::stacks::RecordedStacks;
 
-/// Returns the changes of the live memory of running images. `book`: history with all changes. `stacks`: stacks of the
-/// images. `snapshots`: totals at the end of the trace. `window`: time of the trace. Only the changes of `classes` are
-/// returned. `is_late`: true for an image with changes that are late by up to [`deferral::AGE`]. Without parts of this length,
-/// they would be in a wrong part, so they are left out.
+/// Returns the changes of the live memory of running images. `book`: history with all changes. `stacks`: stacks of the images.
+/// `snapshots`: totals at the end of the trace. `window`: time of the trace. Only the changes of `classes` are returned.
+/// `is_late`: true for an image with changes that are late by up to [`deferral::AGE`]. If the parts are shorter than this, the
+/// late changes would be in a wrong part, so they are left out.
 pub(super) fn live_changes(
     book: &RunBook,
     stacks: &RecordedStacks,
@@ -96,7 +96,7 @@ mod tests {
     /// Path of the first stack with frames. Each has two calls.
     const PATH: PathNumber = PathNumber(2);
 
-    /// Returns stacks with frames. Only the first one has a path, because there may be two paths.
+    /// Returns stacks with frames. Only the first stack has a path, because its two calls use up the limit of two paths.
     fn stacks_of(ids: impl IntoIterator<Item = StackId>) -> RecordedStacks {
         let object = Object { path: "/lib".into(), handle: None, build_id: None, root: None };
         let (start, end, offset) = (AbsAddr(0), AbsAddr(1 << 20), FileOffset(0));

@@ -73,18 +73,18 @@ impl Trace {
         let detach = Detach::start(probes);
         context.left_out.update();
         context.targets.notes.extend(context.left_out.note());
-        // A process that exits can delete its perf map.
+        // A process that exits can delete its perf map, so the perf maps are opened now.
         generated_code::add_running(&mut context.tracker);
         context.tracker.code_generators.open_perf_maps();
         let stacks = context.tables.finish(&mut context.kernel, &context.tracker);
-        // The parts have read page tables, and the tables objects.
+        // By now, the parts have read page tables, and the construction of unwind tables has read objects.
         let unread = count_unread_files(&context.filter, &mut context.tracker);
         for snapshot in facts.snapshots.0.values_mut() {
             snapshot.losses.add(LossReason::FileTimeout, unread);
         }
         let Rest { before, ended, coverage, unsent, events } = rest;
         record_end(config, &mut context, &mut facts, &before, unsent, &stacks);
-        // The recorder opens perf maps again, which closes those before.
+        // The recorder has opened perf maps again, which closed the files that were open before.
         let generated_code = generated_code::all(&mut context.tracker);
         for snapshot in facts.snapshots.0.values_mut() {
             stacks.apply(snapshot);

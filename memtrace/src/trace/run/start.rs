@@ -72,12 +72,13 @@ pub(in crate::trace) fn start(
     }
     progress.begin("looking for other memtraces");
     let left_out = LeftOut::find(&config.target);
-    // Programs at tracepoints, such as those for page faults and for the activity of threads, run for all processes.
+    // Programs at tracepoints, such as those for page faults and for the activity of threads, run for all processes, so
+    // they need a filter.
     let only_probes = config.activity.is_none() && config.events.iter().all(|class| class.probes_allocators());
     let filter = filter::resolve(&config.target, only_probes, left_out.memtraces())?;
     filter::require_match(&config.target, &filter)?;
     let (mut targets, mut allocators) = Targets::find(&config.target, probe_site, &mut tracker, progress)?;
-    // A sampled run patches processes without probes of each call.
+    // A sampled run has no probes of each call, so no probe has to leave room for a patch.
     if config.allow_patching && config.sampling.is_none() {
         targets.leave_room_for_patches();
     }
@@ -204,7 +205,7 @@ fn sample_instead(allocators: &mut Vec<AllocatorProbes>, context: &mut Context) 
     let objects = allocators.drain(..).map(|allocator| allocator.object).collect();
     // The estimate has attached some of the probes.
     context.probes.remove_objects(&objects);
-    // Their events would count once more, beside the samples.
+    // Events of the removed probes would count in addition to the samples.
     context.probes.complete_removals();
     context.targets.probe_site = None;
     context.tracker.allocators.attach_none(UntracedReason::NotPatched);

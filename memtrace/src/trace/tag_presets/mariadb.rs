@@ -11,7 +11,7 @@ use memtrace_model::{AbsAddr, BuildId, VirtOffset};
 use super::target_memory::{TableError, TargetMemory, bytes, pair, printable_text, u32_at};
 use crate::options::tag_presets::MariaDbTag;
 
-/// Function that runs a command of a connection, which is its first argument.
+/// Function that runs a command of a connection. The connection is its first argument.
 const DO_COMMAND: &str = "do_command(THD*, bool)";
 
 /// Start of the name of each class.

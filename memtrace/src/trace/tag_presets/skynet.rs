@@ -51,7 +51,7 @@ struct Services {
 }
 
 impl Services {
-    /// Parses the words after the lock, which has 8 bytes; returns `None` if they are no such table.
+    /// Parses the words after the lock, which has 8 bytes; returns `None` if they do not belong to a table of handles.
     fn parse(storage: &[u8]) -> Option<Self> {
         let [harbor, slots, capacity, names] = [8, 16, 32, 36].map(|offset| u32_at(storage, offset));
         let [slot, name] = [24, 40].map(|offset| u64_at(storage, offset));

@@ -71,7 +71,7 @@ pub(super) fn texts(memory: &impl TargetMemory, places: &[AbsAddr]) -> Vec<Optio
     places.iter().zip(read).map(text).collect()
 }
 
-/// Returns the bytes as a text; `None` if they are none, or no printable ASCII.
+/// Returns the bytes as a text; `None` if there are no bytes, or if one is not printable ASCII.
 pub(super) fn printable_text(bytes: &[u8]) -> Option<String> {
     let is_printable = |byte: &u8| matches!(byte, b' '..=b'~');
     let is_text = !bytes.is_empty() && bytes.iter().all(is_printable);

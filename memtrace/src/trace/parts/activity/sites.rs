@@ -73,7 +73,8 @@ pub(super) fn attach(
             {
                 let site = StepSite { offset: place.offset, semaphore: None, step };
                 match kernel.attach_steps(probes, key.0, object, &[site]) {
-                    // Nobody has named the object, and a user may have made it so that the kernel refuses the probe.
+                    // Nobody has named the object, and any user can make an object whose probes the kernel refuses. So
+                    // this is only a warning.
                     Err(error @ KernelError::NotInserted { .. }) if key.0 == Scope::AllProcesses => {
                         log::warn!("{error}");
                     }
@@ -104,7 +105,7 @@ fn function_sites(function: &SpanFunction, first: u32) -> Result<FunctionSites, 
     let file = open_target_file(object).map_err(|error| failed(error.into()))?;
     let mut found = find_functions(&file, name).map_err(failed)?;
     let count = found.len();
-    // The arguments of a copy may be in other registers.
+    // A copy of the function may have its arguments in other registers.
     found.retain(|function| label.is_none() || !function.is_clone);
     if found.is_empty() {
         return Err(failed(FunctionError::Cloned));

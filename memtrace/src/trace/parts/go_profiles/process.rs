@@ -67,7 +67,7 @@ pub(super) struct GoProcess {
     pub(super) stacks: usize,
     /// Number of stacks that the reading in progress may add.
     pub(super) granted: usize,
-    /// True if the stacks did not fit into a part of the free ones.
+    /// True if the stacks did not fit into the granted part of the free stacks.
     pub(super) needs_all: bool,
     changes: ProfileChanges,
     /// Stack of each bucket of the last reading.
@@ -97,7 +97,8 @@ impl GoProcess {
         }
     }
 
-    /// Begins a reading, when no other one is pending. If the ledger has lost the first reading, this one is the first.
+    /// Begins a reading, when no other one is pending. If the ledger has lost the first reading, the new reading counts
+    /// as the first.
     pub(super) fn begin_reading(&mut self) {
         if std::mem::take(&mut self.is_refused) {
             (self.collections, self.is_settled, self.readings) = (None, false, 0);
@@ -112,7 +113,7 @@ impl GoProcess {
             collections: self.collections.filter(|_| self.is_settled),
             buckets: self.of_buckets.len(),
             most: self.stacks + self.granted,
-            // Blocks that the parent has allocated must not become own ones when they are published.
+            // Blocks that the parent has allocated must not count as blocks of the child when the runtime publishes them.
             with_unpublished: self.first == FirstReading::Inherited && !self.has_inherited,
         }
     }
@@ -127,15 +128,16 @@ impl GoProcess {
         self.is_settled = false;
     }
 
-    /// Counts a failed reading. Returns true if no further one is worth the time. A program that was read before can be read again
-    /// after a stall. `is_off`: true if the program has switched sampling off, and can switch it on.
+    /// Counts a failed reading. Returns true if no further reading is worth the time. A program that was read before can be
+    /// read again after a stall. `is_off`: true if the program has switched sampling off, and can switch it on again.
     pub(super) const fn add_failure(&mut self, is_off: bool) -> bool {
         self.failures = self.failures.saturating_add(1);
         !is_off && !self.was_read && self.failures >= MOST_FAILURES
     }
 
-    /// Returns the events of a reading at `at`: new stacks, and the changes since the last reading. Also returns the number of
-    /// buckets whose numbers have decreased, which is not possible. Blocks with other sizes than `sizes` do not count.
+    /// Returns the events of a reading at `at`: new stacks, and the changes since the last reading. Blocks with other sizes than
+    /// `sizes` do not count. Also returns the number of buckets with lower counts than before. In a valid profile, counts only
+    /// grow.
     pub(super) fn events(
         &mut self,
         id: ImageId,

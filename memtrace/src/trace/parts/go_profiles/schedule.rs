@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use memtrace_model::{Bytes, ImageId};
 
-/// Part of the time that one process may be read: one in this number.
+/// One process may be read for at most one part in this number of the time.
 const SHARE: u32 = 50;
 
 /// Additional time between two readings of a process for each Go process. With 5,000 of them, memtrace makes 1,000 readings a

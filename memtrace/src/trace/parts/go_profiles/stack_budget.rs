@@ -22,7 +22,7 @@ pub(in crate::trace) struct ProfileLimits {
 #[derive(Debug)]
 pub(super) struct StackBudget {
     limits: ProfileLimits,
-    /// Number of stacks in each shard, with those that readings in progress may add.
+    /// Number of stacks in each shard, including the stacks that readings in progress may add.
     shards: Vec<usize>,
     /// Number of stacks that readings in progress may add.
     granted: usize,
@@ -43,7 +43,8 @@ impl StackBudget {
         self.granted > 0
     }
 
-    /// Returns the number of stacks that a reading of the process `pid` may add. `is_whole`: it may add as many as are free.
+    /// Returns the number of stacks that a reading of the process `pid` may add. `is_whole`: true if the reading may
+    /// add all free stacks.
     pub(super) fn grant(&mut self, pid: Pid, is_whole: bool) -> usize {
         let free = self.limits.stacks.saturating_sub(self.shards.iter().sum());
         let Some(shard) = shard_of(&mut self.shards, pid) else { return 0 };
@@ -54,7 +55,7 @@ impl StackBudget {
         granted
     }
 
-    /// Ends a reading that was `granted` stacks, and has added `new` ones.
+    /// Ends a reading that was permitted to add `granted` stacks, and has added `new` stacks.
     pub(super) fn settle(&mut self, pid: Pid, granted: usize, new: usize) {
         self.granted = self.granted.saturating_sub(granted);
         if let Some(shard) = shard_of(&mut self.shards, pid) {

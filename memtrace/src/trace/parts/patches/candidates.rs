@@ -11,10 +11,10 @@ use crate::trace::parts::lock_waits::FairRechecks;
 /// Age at which a process is examined. Most processes of a build do not reach it, and are not worth a stop.
 pub(super) const LEAST_AGE: Duration = Duration::from_secs(1);
 
-/// Minor faults a second of a process that allocates.
+/// A process with at least this number of minor faults a second counts as allocating.
 const FAULTS_PER_SECOND: f64 = 256.0;
 
-/// Growth of the RSS of a process that allocates, in bytes a second. Huge pages have few faults.
+/// A process whose RSS grows by at least this number of bytes a second counts as allocating. Huge pages have few faults.
 const GROWTH_PER_SECOND: f64 = (1 << 20) as f64;
 
 /// Anonymous memory of a process that is sampled even if it allocates little now.
@@ -87,7 +87,7 @@ impl Candidates {
         self.states.remove(&id);
     }
 
-    /// Compares the activity of a process with that at the last call.
+    /// Compares the activity of a process with its activity at the last call.
     pub(super) fn judge(&mut self, id: ImageId, now: Activity) -> Verdict {
         if now.anonymous >= LEAST_ANONYMOUS {
             return Verdict::Allocates;

@@ -67,7 +67,7 @@ impl RunPatches {
         let now = Instant::now();
         self.change.requested = Some(now);
         while let Some(request) = self.list.next_damaged(now) {
-            // Another process can have the pid of one that has ended, and the same stub.
+            // The request is dropped if its process has ended: another process can have the same pid and the same stub by now.
             if running(request.id, context).is_none() {
                 self.list.damaged.pop_front();
                 continue;
@@ -92,7 +92,7 @@ impl RunPatches {
             let Some(image) = running(id, context) else { continue };
             let start_time = procfs::start_time(id.pid);
             self.list.waits.end(begin);
-            // It exits, or holds a lock of its memory.
+            // The process exits, or holds a lock of its memory.
             let Some(start_time) = start_time else {
                 self.states.insert(id, State::Waiting);
                 self.candidates.set(id, now + RECHECK);
@@ -109,18 +109,19 @@ impl RunPatches {
         self.change.job = None;
         match answer {
             Answer::Mapped(id, Err(refusal)) => {
-                // The others are refused before a stop, or after a short one.
+                // All other refusals come before a stop of the process, or after a short stop.
                 if refusal.is_temporary() {
                     self.delay_next_change();
                 }
                 self.refuse(id, refusal, context);
             }
-            // Without a change of the code, the stub has no effect.
+            // The process has ended or runs another program. Its code was not changed, so its stub has no effect.
             Answer::Mapped(id, Ok(_)) | Answer::SessionEnded(id, _, Ok(_)) if running(id, context).is_none() => {}
             Answer::Mapped(id, Ok(mapped)) => {
                 self.change.shared = self.list.file_of(&mapped.attached.stub);
                 if self.change.shared.is_none() && !mapped.is_locked {
-                    // In the same PID namespace, the owner is known by its pid, and the process was refused before.
+                    // The owner is in another PID namespace: otherwise, its pid would be known, and the process would
+                    // have been refused before.
                     self.refuse(id, PatchRefusal::Owned(0), context);
                 } else if mapped.attached.adopted && !self.has_probes(id, context) {
                     self.change.rounds = 0;
@@ -155,14 +156,15 @@ impl RunPatches {
             Answer::Enabled(id, mapped, Err(refusal)) => {
                 self.delay_next_change();
                 self.remove_probes(&mapped, context);
-                // The calls of such a process are not traced any more.
+                // If the calls of the process were traced before, they are not traced any more, so its events are missing.
                 context.complete &= !self.replaced.contains(&id);
                 self.refuse(id, refusal, context);
             }
             Answer::Disabled(id, result) => {
                 let attempts = self.list.damaged.front().map_or(MAX_ATTEMPTS, |process| process.attempts + 1);
                 let is_temporary = matches!(&result, Err(refusal) if refusal.is_temporary());
-                // The blocks of a process with samples of its own count twice until its probes are removed.
+                // If the process has samples of its own, there is no further attempt: its blocks count twice until its
+                // probes are removed.
                 if is_temporary && attempts < MAX_ATTEMPTS && !has_own_source(id, context) {
                     self.list.postpone_damaged(Instant::now() + delay_after(attempts - 1));
                 } else {
@@ -278,7 +280,7 @@ impl RunPatches {
             }
             Err(error) => {
                 probes::release(&file, context);
-                // If it still runs, its code must be restored.
+                // If the process still runs, its code must be restored.
                 let reason = format!("its control page cannot be read: {error}");
                 let request = RestoreRequest { id, start_time, base: session.base };
                 self.list.damaged.push_back(DamagedProcess::new(request, reason));
@@ -290,7 +292,7 @@ impl RunPatches {
     fn refuse(&mut self, id: ImageId, refusal: PatchRefusal, context: &Context) {
         let Some(image) = running(id, context) else { return };
         let is_loading = matches!(refusal, PatchRefusal::Static | PatchRefusal::NoLibc);
-        // Without its main thread, a process can run on for any time.
+        // A process without its main thread can run on for any time, so this refusal is temporary too.
         let is_temporary = refusal.is_temporary() || refusal == PatchRefusal::Exiting;
         let may_change = is_temporary || is_loading && age(image, context) < LEAST_AGE;
         let attempts = self.attempts.entry(id).or_default();
@@ -307,7 +309,7 @@ impl RunPatches {
         let comm = procfs::comm(id.pid).unwrap_or_default();
         let remedy = refusal.remedy().map_or_else(String::new, |remedy| format!("; {remedy}"));
         let note = format!("allocations of process {} ({}) are not sampled: {refusal}{remedy}", id.pid, plain(&comm));
-        // The others of a selection are counted, and the largest ones are named at the end.
+        // Further refused processes of a selection are only counted, and the largest of them are named at the end.
         if self.coverage.refuse(id, refusal) || !self.settings.is_selection {
             self.notes.push(note);
         }

@@ -104,7 +104,7 @@ impl Coverage {
         notes
     }
 
-    /// Describes the refused processes that run and have had the most page faults since.
+    /// Describes the refused processes that run and have had the most page faults since their refusal.
     fn largest(&self) -> Vec<String> {
         let faults = |(id, refused): (&ImageId, &Refused)| {
             let since = minor_faults(id.pid)?.saturating_sub(refused.faults?);

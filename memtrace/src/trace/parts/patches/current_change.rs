@@ -9,7 +9,7 @@ use memtrace_model::ImageId;
 use super::patcher_thread::Mapped;
 use super::stub_file::StubFile;
 
-/// Change of a process that is in progress, and what later changes need of it.
+/// Change that is in progress, and its data that later changes need.
 #[derive(Default)]
 pub(super) struct CurrentChange {
     /// Process of the request without an answer.

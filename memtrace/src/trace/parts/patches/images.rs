@@ -12,7 +12,7 @@ pub(super) fn running(id: ImageId, context: &Context) -> Option<&ProcessImage> {
     context.tracker.images().get(&id).filter(|image| image.ended.is_none())
 }
 
-/// Returns true if samples or a heap profile of the image are used that it takes itself.
+/// Returns true if the run uses samples or a heap profile that the image itself takes.
 pub(super) fn has_own_source(id: ImageId, context: &Context) -> bool {
     let profiles = &context.tracker.own_profiles;
     profiles.is_read(id) || profiles.are_read() && context.tracker.go_program(id).is_some()

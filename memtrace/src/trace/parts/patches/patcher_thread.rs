@@ -24,13 +24,13 @@ use crate::targets::select::usable_stub;
 /// Maximum number of gaps of a process with a stub of an earlier trace.
 const MAX_GAPS: usize = 64;
 
-/// Time for which all threads of processes are stopped in one round of ending an earlier session, and duration of a round after its
-/// search. One stop can exceed them.
+/// Maximum time for which a round of ending an earlier session stops processes, and maximum duration of a round after its search.
+/// A single stop can exceed these limits.
 const ROUND_STOPPED: Duration = Duration::from_millis(25);
 const ROUND: Duration = Duration::from_secs(1);
 
-/// Time after which all processes are searched for stubs again, and not only the new ones. Before, they are searched again if a new
-/// process can have the pid of one that has ended. Maximum number of stubs that are remembered.
+/// Time after which all processes are searched for stubs again, instead of new processes only. They are searched earlier if a new
+/// process can have the pid of an ended one. The second number is the maximum number of remembered stubs.
 const KNOWN_FOR: Duration = Duration::from_secs(60);
 const MAX_KNOWN: usize = 1 << 14;
 
@@ -53,8 +53,8 @@ pub(super) struct Mapped {
     pub(super) start_time: u64,
     pub(super) summary: Arc<PlanSummary>,
     pub(super) attached: Attached,
-    /// True if the descriptor of the stub has the lock of its file. Another process can have the lock, or another descriptor of
-    /// this memtrace.
+    /// True if the descriptor of the stub has the lock of its file. If false, another process has the lock, or another
+    /// descriptor of this memtrace has it.
     pub(super) is_locked: bool,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct EndedSession {
     pub(super) processes: Vec<Pid>,
     /// Sum of the stops.
     pub(super) stopped: Duration,
-    /// True if none of the processes has jumped to the stub at the begin of the round.
+    /// True if no process jumped to the stub at the start of the round.
     pub(super) is_complete: bool,
 }
 
@@ -260,7 +260,7 @@ impl Worker {
         Ok(Mapped { start_time, summary, attached, is_locked })
     }
 
-    /// Returns the summary for a stub of an earlier trace, which can have other sites than the plan.
+    /// Returns the summary for a stub of an earlier trace. The stub can have other sites than the plan.
     fn summary_of_adopted(
         &mut self,
         summary: &Arc<PlanSummary>,
@@ -314,11 +314,12 @@ impl Worker {
                         stops.rewound = stops.rewound.saturating_add(done.rewound);
                     }
                 }
-                // It writes a core dump, which can take minutes, and executes no code any more.
+                // The process writes a core dump, which can take minutes, and executes no code any more.
                 Err(PatchRefusal::Exiting) if !procfs::has_ended(process) => continue,
                 Err(refusal) => {
                     stopped += start.elapsed().min(ROUND_STOPPED);
-                    // It can have exited or called exec since, or another tool has changed a function, and the others are restored.
+                    // The process can have exited or called exec since. Or another tool has changed one function, and
+                    // the other functions are restored.
                     let is_restored = match has_jumps(process, base, sites) {
                         Ok(has_jumps) => !has_jumps,
                         Err(error) => error.kind() != io::ErrorKind::TimedOut,
@@ -372,12 +373,14 @@ impl Worker {
     }
 }
 
-/// Returns true if pids of ended processes can have been assigned again between two times, by the pids that were assigned last.
+/// Returns true if pids of ended processes can have been assigned again between two times. `before` and `now`: pids
+/// that were assigned last at these times.
 fn are_reused(before: Option<Pid>, now: Option<Pid>) -> bool {
     before.zip(now).is_some_and(|(before, now)| now < before)
 }
 
-/// Returns the summary for a stub with these sites: the functions that it has are no gaps, and the other functions of the plan are.
+/// Returns the summary for a stub with these sites: functions with a site in the stub are no gaps, and the other
+/// functions of the plan are gaps.
 fn adopted(summary: &PlanSummary, planned: &[SiteAt], sites: &[SiteRecord]) -> PlanSummary {
     let is_missing = |site: &&SiteAt| {
         let address = site.site.virt.0.wrapping_add(site.bias);
@@ -406,7 +409,7 @@ fn start_of_jumping(pid: Pid, base: AbsAddr, sites: &[CheckedSite]) -> io::Resul
         return Ok(None);
     }
     let start_time = procfs::start_time(pid).ok_or(io::ErrorKind::TimedOut)?;
-    // Another process can have got the pid before its start was read.
+    // Another process can have got the pid before the start time was read, so check the jumps again.
     Ok(has_jumps(pid, base, sites)?.then_some(start_time))
 }
 
@@ -431,7 +434,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the answer to a request, which arrives within a minute.
+    /// Returns the answer to a request. The answer must arrive within a minute.
     fn answer(thread: &mut PatcherThread) -> Answer {
         thread.receive(Duration::from_secs(60)).expect("an answer")
     }

@@ -32,7 +32,7 @@ const MOST_DISTANCE: u64 = 1 << 29;
 /// Plan to patch a process.
 pub(super) struct Plan {
     pub(super) sites: Vec<SiteAt>,
-    /// Addresses in the process of an instruction for system calls, and of the one that returns from a signal.
+    /// Addresses, in the process, of an instruction for system calls, and of the instruction that returns from a signal.
     pub(super) call_gadget: u64,
     pub(super) sigreturn_gadget: u64,
     /// Lowest address of the object with the first site.
@@ -189,7 +189,7 @@ impl ExaminedObject {
         let mapping =
             Mapping { start: AbsAddr(0), end: AbsAddr(0), offset: FileOffset(0), object: Some(Arc::clone(object)) };
         let image = ProcessImage { mappings: vec![mapping], ..ProcessImage::default() };
-        // The run has no functions that the user has named: they need each call.
+        // A run with patches has no functions that the user has named, because these need probes of each call.
         let survey = allocators::survey(&image, &UserHooks::default(), &TargetFiles);
         let examined = survey.allocators.iter().map(|allocator| ExaminedAllocator {
             kinds: allocator.kinds.to_string(),
@@ -232,7 +232,7 @@ fn choose<'a>(mapped: &'a [MappedObject<'a>]) -> Result<(Vec<PatchableAllocator<
             }
         }
     }
-    // If another allocator serves malloc, only the C library itself calls glibc's.
+    // If another allocator serves malloc, only the C library itself calls the allocator of glibc.
     chosen.sort_by_key(|allocator| allocator.kinds == "glibc");
     Ok((chosen, gaps))
 }
@@ -329,8 +329,8 @@ mod tests {
         }
     }
 
-    /// Returns the kinds of the allocators to patch, and the gaps, of a process with objects at these paths. Those with `calls` in
-    /// their paths call operators.
+    /// Returns the kinds of the allocators to patch, and the gaps, of a process with objects at these paths. Objects with `calls`
+    /// in their paths call operators.
     fn chosen(objects: Vec<(&str, Vec<ExaminedAllocator>)>) -> Result<(Vec<String>, Vec<String>), PatchRefusal> {
         let mapping = mapping(0x40_0000, &OBJECT);
         let mut objects: Vec<_> = objects.into_iter().map(|(path, found)| (object(path), found)).collect();

@@ -13,7 +13,8 @@ use super::stub_file::StubFile;
 use crate::targets::patched::sites_of_stub;
 use crate::trace::context::Context;
 
-/// Attaches the probes in the stub of a process. Call it before its code is changed. `path`: path of an open descriptor of its file.
+/// Attaches the probes in the stub of a process. Call it before the code of the process is changed. `path`: path of an
+/// open descriptor of the stub's file.
 ///
 /// # Errors
 ///
@@ -34,8 +35,8 @@ pub(super) fn attach(mapped: &Mapped, path: &Path, id: ImageId, context: &mut Co
     }
 }
 
-/// Announces the samples of a process. Call it before its code is changed. `is_replaced`: true if the calls of the process were
-/// traced. They are dropped from now on, if other processes still need the probes of each call.
+/// Announces the samples of a process. Call it before the code of the process is changed. `is_replaced`: true if the calls of
+/// the process were traced. These calls are dropped from now on, if other processes still need the probes of each call.
 ///
 /// # Errors
 ///
@@ -60,7 +61,7 @@ fn require_all(path: &Path, scope: Scope, context: &Context) -> Result<(), Patch
     if let Some(refusal) = context.probes.refusal(path) {
         return Err(PatchRefusal::Patcher(refusal.reason().to_owned()));
     }
-    // The memory cgroup of the process can be at its limit.
+    // Probes wait if the memory cgroup of the process is at its limit.
     if context.probes.is_waiting(scope, path) { Err(PatchRefusal::Busy) } else { Ok(()) }
 }
 
@@ -88,7 +89,7 @@ pub(super) fn remove_exact(context: &mut Context) {
         handles.extend(supported.filter_map(|allocator| allocator.object.handle.clone()));
     }
     context.probes.remove_objects(&handles);
-    // Their events would count once more, beside the samples.
+    // Events of the removed probes would count in addition to the samples.
     context.probes.complete_removals();
     context.targets.probe_site = None;
     context.tracker.allocators.attach_none(UntracedReason::NotPatched);

@@ -33,8 +33,8 @@ const SAMPLE_COST: f64 = 6e-6;
 /// Share of a processor that the samples of one process may take before its interval is raised at once.
 const MOST_COST: f64 = 0.02;
 
-/// Largest rate in bytes a second that a process is believed to have. The number is in memory of the target, which could take
-/// all samples with a larger one.
+/// Largest rate, in bytes a second, that memtrace believes. The rate comes from the memory of the target, and a larger number
+/// would give all samples to this target.
 const MOST_BYTES: f64 = (1_u64 << 40) as f64;
 
 /// Rates of a patched process, and its interval.
@@ -70,8 +70,8 @@ pub(super) fn shifts(processes: &[Usage], total: u64, base: Bytes) -> Vec<u8> {
 /// Returns the next shift of a process. `wanted`: interval that gives the process its share of the samples.
 fn next(usage: &Usage, wanted: f64, base: Bytes) -> u8 {
     let Usage { shift, least, is_settled, .. } = *usage;
-    // At the shortest interval, the process takes less than a sample a second, and far too many as soon as it
-    // allocates.
+    // Even at the shortest interval, an idle process takes less than one sample a second. The interval is not
+    // shortened, because the process would take far too many samples as soon as it allocates.
     let is_idle = usage.bytes_per_second < base.0 as f64;
     let current = interval(base, shift).0 as f64;
     let most = fitting(base, MAX_INTERVAL as f64);

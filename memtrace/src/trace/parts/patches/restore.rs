@@ -59,10 +59,10 @@ pub(super) fn restore(
     }
 }
 
-/// Restores the code of the processes that have inherited it by a fork and are not traced, and of those that were not restored
-/// before. `owner`: pid and start time of this memtrace. Returns the number of processes that stay patched.
+/// Restores the code of processes that are not traced and have inherited changed code by a fork, and of processes that were
+/// not restored before. `owner`: pid and start time of this memtrace. Returns the number of processes that stay patched.
 pub(super) fn restore_children(thread: &mut PatcherThread, owner: (u32, u64), deadline: Instant) -> u64 {
-    // Then, a message has named those that stay.
+    // After a forced end, a message has already named the processes that stay patched.
     let own = if forced_end::skips_names() { Vec::new() } else { own_processes(owner) };
     if own.is_empty() {
         return 0;
@@ -75,7 +75,7 @@ pub(super) fn restore_children(thread: &mut PatcherThread, owner: (u32, u64), de
 fn own_processes((pid, start): (u32, u64)) -> Vec<RestoreRequest> {
     let owner = (u64::from(pid), start);
     let request = |(pid, base): (Pid, AbsAddr)| {
-        // Read before the page: if another process gets the pid after this, it is not changed.
+        // The start time is read before the page, so that another process that gets the pid later is not changed.
         let start_time = procfs::start_time(pid)?;
         let values = ControlPage::read_once(pid, base).ok()?;
         (values.owner == owner).then_some(RestoreRequest { id: ImageId { pid, ordinal: 0 }, start_time, base })

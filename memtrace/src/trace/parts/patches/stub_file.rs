@@ -7,15 +7,15 @@ use std::path::PathBuf;
 
 use memtrace_host::procfs::{self, Inode};
 
-/// File of a stub. Forked children have the same one, and the same probes in it.
+/// File of a stub. Forked children have the same file, with the same probes in it.
 #[derive(Debug)]
 pub(super) struct StubFile {
     /// Path of the open descriptor. Its probes are attached with this path.
     pub(super) path: PathBuf,
     /// `None` if it is not known.
     pub(super) inode: Option<Inode>,
-    /// The descriptor stays open, so that no other file gets its path. It holds the lock of the file, which shows other
-    /// memtraces that this one samples the processes.
+    /// The descriptor stays open, so that no other file gets its path. It also holds the lock of the file. The lock
+    /// shows other memtraces that this memtrace samples the processes.
     _descriptor: OwnedFd,
 }
 

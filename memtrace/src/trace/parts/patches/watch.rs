@@ -50,7 +50,7 @@ const LOST: u32 = 3;
 /// A larger part does not belong to the trace.
 const LATE_ONE_IN: u64 = 100;
 
-/// Largest counter of a process that is believed. The process can write any number.
+/// Largest value that memtrace believes of a counter of a process. The process can write any number.
 const MOST_COUNTED: u64 = 1 << 48;
 
 /// Largest number of lost samples that a process adds to the losses of the run: a whole table. The facts about the process have the
@@ -101,7 +101,7 @@ pub(super) struct Watched {
     patched_at: Instant,
     /// Time between the last reading and the next one.
     pause: Duration,
-    /// The same for a process with a settled interval.
+    /// Time between two readings once the interval is settled.
     period: Duration,
     counts: Counts,
     /// Bytes and samples a second.
@@ -207,7 +207,7 @@ impl Watched {
     ///
     /// The child has no such stub any more.
     pub(super) fn child(&self, id: ImageId, comm: Comm, now: Instant, keeps_page: bool) -> io::Result<Self> {
-        // Read before the page: if another process gets the pid after this, it is not changed.
+        // The start time is read before the page, so that another process that gets the pid later is not changed.
         let start_time = procfs::start_time(id.pid).ok_or(io::ErrorKind::NotFound)?;
         let new = NewProcess {
             id,
@@ -407,7 +407,7 @@ impl Watched {
     }
 
     /// Returns the facts for the report. `stops`: stops that restored the code; `None` if the process has ended.
-    /// `is_read`: true if the last reading was after these stops. Without it, the allocated bytes are not known.
+    /// `is_read`: true if the last reading was after these stops. Otherwise, the allocated bytes are not known.
     pub(super) fn finish(self, stops: Option<&Stops>, is_read: bool) -> PatchedProcess {
         let Self { id, comm, summary, inherited, counts: Counts { values, .. }, level, .. } = &self;
         let countdowns = stops.map(|stops| stops.countdowns.as_slice());
@@ -476,7 +476,8 @@ fn allocated(
     (Bytes(allocated), countdowns.is_some() && unknown_threads(values, countdowns) == 0 && !is_late)
 }
 
-/// Returns the sum of the draws less the countdowns. With expectations instead of countdowns, it can be negative.
+/// Returns the sum of the draws less the countdowns. The mean replaces countdowns that are not known, so the result can
+/// be negative.
 fn counted_bytes(values: &ControlValues, countdowns: Option<&[u64]>, interval: Bytes) -> i128 {
     // A thread that was stopped between its subtraction and its next draw has a negative countdown.
     let countdown = |countdown: &u64| i128::from(countdown.cast_signed());

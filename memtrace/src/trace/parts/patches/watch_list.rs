@@ -37,8 +37,8 @@ const FEW_HITS: f64 = 50.0;
 /// time. Other probes can cause the hits.
 const ADAPTED_ONE_IN: u32 = 50;
 
-/// Maximum number of processes that are read at once because of too many hits, which takes about 2 ms. The others follow, and
-/// take at most one part in this number of the time until all of them are read.
+/// Maximum number of processes that are read at once because of too many hits. Reading them takes about 2 ms. The other
+/// processes follow. Until all are read, the readings take at most one part in the second number of the time.
 const MOST_SWEPT: usize = 128;
 const SWEPT_ONE_IN: u32 = 10;
 
@@ -200,7 +200,7 @@ impl WatchList {
     }
 
     /// Raises intervals at once if the probes have far more hits than the samples should have: a process that was idle has begun
-    /// to allocate. `hits`: hits of the probes so far that report samples, and of others.
+    /// to allocate. `hits`: returns the number of hits so far of the probes that report samples, and of other probes.
     pub(super) fn limit(&mut self, hits: impl Fn() -> u64, shards: &Shards) {
         let now = Instant::now();
         let SamplingRate::PerSecond(total) = self.rate else { return };
@@ -222,7 +222,7 @@ impl WatchList {
         self.swept += time;
         let pause = if self.sweep.is_empty() {
             if !part.is_empty() {
-                // The hits until now were those of the intervals before.
+                // The hits until now belong to the earlier intervals.
                 self.hits = (hits(), Instant::now());
             }
             std::mem::take(&mut self.swept) * ADAPTED_ONE_IN
@@ -232,8 +232,8 @@ impl WatchList {
         self.next_hits = now + HITS_EVERY.max(pause);
     }
 
-    /// Lets all processes be read: any of them can have the hits. The first ones were read the longest time ago, because they
-    /// allocated nothing.
+    /// Lets all processes be read, because any of them can have caused the hits. Processes that were read the longest time
+    /// ago come first: they allocated nothing then.
     fn begin_sweep(&mut self) {
         let prompt = self.processes.values().filter(|watched| !watched.is_slow);
         let mut all: Vec<_> = prompt.map(|watched| (watched.last_read(), watched.id)).collect();
@@ -282,7 +282,7 @@ impl WatchList {
         for id in ids {
             let Some(watched) = processes.get_mut(id) else { continue };
             let Some(begin) = waits.begin() else {
-                // It is among the first ones after the pause.
+                // The process is among the first ones to be read after the pause.
                 readings.set(*id, now, watched.is_slow);
                 continue;
             };
@@ -335,7 +335,7 @@ impl WatchList {
     /// Reads all control pages at the end of the trace, as far as the processes hold no locks.
     pub(super) fn end_trace(&mut self, shards: &Shards) {
         let mut waits = LastLockWaits::new();
-        // The ones whose last reading was slow are the last ones.
+        // The processes whose last reading was slow come last.
         for is_slow in [false, true] {
             for watched in self.processes.values_mut().filter(|watched| watched.is_slow == is_slow) {
                 if waits.read(|| read_last(watched, shards)) == Some(true) {
@@ -345,7 +345,7 @@ impl WatchList {
         }
     }
 
-    /// Lets the code of the processes be restored that take samples themselves since their change, so that no block counts twice.
+    /// Lets the code of processes be restored if they have begun to take samples themselves, so that no block counts twice.
     pub(super) fn end_doubled(&mut self, takes_samples: impl Fn(ImageId) -> bool) {
         let Self { processes, damaged, .. } = self;
         for watched in processes.values().filter(|watched| takes_samples(watched.id)) {

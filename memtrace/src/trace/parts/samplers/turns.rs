@@ -11,12 +11,14 @@ pub(super) const MAX_WATCHED: usize = 256;
 /// its options after the start of the process.
 const MAX_CHANGED: usize = 64;
 
-/// Images whose variables are read, and images that wait for their turn. The first ones are the longest ones.
+/// Images whose variables are read, and images that wait for their turn. In each list, the image that has been there
+/// the longest comes first.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     current: VecDeque<ImageId>,
     waiting: VecDeque<ImageId>,
-    /// Images with a place since the last change. Others cannot take it, so no image waits forever if new ones start all the time.
+    /// Images with a place since the last change. Other images cannot take these places, so no image waits forever if
+    /// new images start all the time.
     due: BTreeSet<ImageId>,
 }
 
