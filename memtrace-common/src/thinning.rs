@@ -1,13 +1,13 @@
 //! Thinning of samples: the table of sampled blocks in a patched process has a limit.
 //!
-//! Each time that the table is full, the process raises its level. A block that was sampled at a lower level stays in the
-//! sample with the probability 1/2 for each level since, and then stands for twice as many bytes and blocks. A hash of its
-//! address decides, so the process and the ledger leave out the same blocks without a message for each of them.
+//! Each time that the table is full, the process raises its level. A block that was sampled at a lower level stays in the sample
+//! with the probability 1/2 at each further level. If it stays, it stands for twice as many bytes and blocks as before. A hash of
+//! its address decides. So the process and the ledger remove the same blocks, without a message for each block.
 
-/// Highest level of a process. The table takes no further blocks then.
+/// Highest level of a process. At this level, a full table takes no further blocks.
 pub const MAX_THINNING: u8 = 15;
 
-/// Number of bits of a hash that decide, from the highest bit on: one for each level.
+/// Number of the highest bits of a hash that select the blocks: one bit for each level.
 const DECISIVE_BITS: u32 = 16;
 
 /// Returns the hash of the address of a block. `salt`: random number of the process.
@@ -17,15 +17,15 @@ pub const fn thinning_hash(address: u64, salt: u64) -> u64 {
     (hash ^ (hash >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }
 
-/// Returns true if a block that was sampled at the level `from` is left out at the level `to`: one of the bits of the levels
-/// since is set.
+/// Returns true if a block that was sampled at the level `from` is no longer in the sample at the level `to`: its hash has a
+/// set bit for one of the levels in between.
 #[must_use]
 pub const fn is_thinned(address: u64, salt: u64, from: u8, to: u8) -> bool {
     let bits = thinning_hash(address, salt) >> (u64::BITS - DECISIVE_BITS);
     bits & bits_below(to) & !bits_below(from) != 0
 }
 
-/// Returns the bits of the levels below `level`. A process can claim any level.
+/// Returns the bits of the levels below `level`. A process can report any level, also one above the maximum.
 const fn bits_below(level: u8) -> u64 {
     let all = (1 << DECISIVE_BITS) - 1;
     if level as u32 >= DECISIVE_BITS { all } else { (1 << level) - 1 }

@@ -47,7 +47,7 @@ pub mod cfa {
     pub const SIGNAL: u8 = 6;
     /// The outermost frame: there is no caller.
     pub const END: u8 = 7;
-    /// Register `extra` (DWARF number) + `cfa_offset`; known in the leaf frame only.
+    /// Value of the register with the DWARF number `extra`, plus `cfa_offset`. The register is known in the leaf frame only.
     pub const REGISTER: u8 = 8;
     /// The call frame information cannot be expressed as a rule.
     pub const UNTABLED: u8 = 9;
@@ -77,7 +77,7 @@ pub mod ra {
     pub const LINK_REGISTER: u8 = 1;
     /// At CFA + `extra` (aarch64).
     pub const AT_CFA: u8 = 2;
-    /// In register `extra` (DWARF number); known in the leaf frame only.
+    /// In the register with the DWARF number `extra`, which is known in the leaf frame only.
     pub const REGISTER: u8 = 3;
 }
 
@@ -185,8 +185,8 @@ pub struct Segment {
     pub shift: u64,
 }
 
-/// Maximum number of executable segments of an object. Linkers make one; there are two if a tool has moved the code
-/// after linking.
+/// Maximum number of executable segments of an object. Linkers make one executable segment. A tool that moves code
+/// after linking adds a second one.
 pub const MAX_SEGMENTS: usize = 4;
 
 /// Unwind table of an object.

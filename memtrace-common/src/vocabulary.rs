@@ -19,7 +19,7 @@ pub type Argument = u8;
 
 macro_rules! loss_reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, $explanation:literal;)*) => {
-        /// Reason that an event is not accounted, or not completely.
+        /// Reason that an event is not counted, or is counted incompletely.
         ///
         /// The discriminant is the index in [`LossReason::ALL`] and in the map of counters.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -171,7 +171,8 @@ loss_reasons! {
     /// The trace has ended early, because it cost the targets more than the limit.
     OverheadLimit = "overhead_limit",
         "traces that ended early, because they cost the targets more than --max-overhead; later events are missing";
-    /// A reading of the heap profile that a target keeps came after the end of its process, or without the reading before it.
+    /// A reading of the heap profile that a target keeps did not count: the process had ended, or the previous reading
+    /// was missing.
     ProfileLate = "profile_late",
         "readings of heap profiles that did not count, because the process had ended";
     /// The heap profile that a target keeps could not be read again.
@@ -180,7 +181,7 @@ loss_reasons! {
     /// The heap profiles that targets keep have too many stacks.
     ProfilesFull = "profiles_full",
         "processes whose heap profile is not read, or no longer, because all profiles have too many stacks; raise --memory-limit";
-    /// A record of a heap profile that a target keeps has changed during each reading.
+    /// A record of the heap profile that a target keeps changed at each attempt to read it.
     BucketChanged = "bucket_changed",
         "records of heap profiles that the process changed at each of three readings; each can be off by a block";
     /// The table of sampled blocks in a patched process was full at the highest level of thinning.
@@ -192,10 +193,10 @@ impl LossReason {
     /// Number of reasons.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// Returns true if monitors of running processes always have the loss, so that it does not make their reports
-    /// incomplete. A free of unknown size frees a block from before the monitor. If memtrace has missed the
-    /// allocation, another reason counts it. If a process ends during a reading of its heap profile, the reading before
-    /// counts.
+    /// Returns true if every monitor of running processes has this loss, so that the loss does not make a report
+    /// incomplete. A free of unknown size usually frees a block that was allocated before the monitor started. An
+    /// allocation that memtrace has missed has its own reason. If a process ends during a reading of its heap profile,
+    /// the previous reading is used.
     #[must_use]
     pub const fn is_expected(self) -> bool {
         matches!(self, Self::SizeUnknown | Self::ProfileLate)

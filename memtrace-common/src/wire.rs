@@ -93,7 +93,7 @@ record_kinds! {
     Alloc = 1;
     /// A block was freed: [`BlockRecord`].
     Free = 2;
-    /// A realloc has started: its old block is free unless the call fails: [`BlockRecord`].
+    /// A realloc has started. Its old block is free unless the call fails: [`BlockRecord`].
     TentativeFree = 3;
     /// A realloc has failed and keeps its old block: [`BlockRecord`].
     UndoFree = 4;
@@ -121,11 +121,11 @@ record_kinds! {
     Stall = 15;
     /// The OOM killer has selected a process: [`OomRecord`].
     OomKill = 16;
-    /// Rusage of a process, before the record of its exec or exit: [`RusageRecord`].
+    /// Rusage of a process. It precedes the record of the exec or exit: [`RusageRecord`].
     Rusage = 17;
     /// An allocator frees a block that was freed before: [`BlockRecord`].
     RepeatedFree = 18;
-    /// User and cgroups of a process, before the record of its exec or exit: [`OwnerRecord`].
+    /// User and cgroups of a process. They precede the record of the exec or exit: [`OwnerRecord`].
     Owner = 19;
     /// An allocator has returned a block. The record has the id of the block's tag: [`AllocRecord`].
     TaggedAlloc = 20;
@@ -135,12 +135,12 @@ record_kinds! {
     ThreadExit = 22;
     /// A step in the activity of a thread, in the ring of activity: [`ActivityRecord`].
     Activity = 23;
-    /// Blocks of a demoted process that were not recorded, before the record of its exec or exit: [`DroppedRecord`].
+    /// Sum of the unrecorded blocks of a demoted process. It precedes the record of the exec or exit: [`DroppedRecord`].
     Dropped = 24;
-    /// A child shares the memory of its parent, in every ring: [`ShareRecord`].
+    /// A child shares the memory of its parent. Every ring gets the record: [`ShareRecord`].
     Share = 25;
-    /// A process that is not selected no longer shares the memory of its parent, because it has exited or called exec, in every
-    /// ring: [`ProcessRecord`]. A selected process has a record of the exit or exec instead.
+    /// A process has stopped sharing memory, because it has exited or called exec: [`ProcessRecord`]. Every ring gets the
+    /// record. It is only for processes that are not selected. A selected process has a record of its exit or exec instead.
     Unshare = 26;
     /// A target has reported a block that it has sampled: [`SampledAllocRecord`].
     SampledAlloc = 27;

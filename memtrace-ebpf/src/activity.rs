@@ -2,8 +2,8 @@
 //!
 //! The kernel updates the run time of a thread at ticks and context switches only (`update_curr`,
 //! kernel/sched/fair.c), which is too coarse for spans of microseconds. So a program at `sched_switch` adds up the
-//! time that each thread with activity spends on a CPU, by the monotonic clock. This time cannot be added to the
-//! kernel's run time, which excludes interrupts and stolen time in some configurations (`update_rq_clock_task`,
+//! time that each thread with activity spends on a CPU, by the monotonic clock. The two times cannot be combined,
+//! because the kernel's run time excludes interrupts and stolen time in some configurations (`update_rq_clock_task`,
 //! kernel/sched/core.c).
 
 use core::ptr::{read_volatile, write_volatile};
@@ -75,8 +75,8 @@ pub struct StepState {
 
 /// Returns the state of the current thread at a step, and counts the step. `step`: number of the [`ActivityStep`].
 ///
-/// The step counts even if the ring has no room for its record, so that user space sees the gap. Only the thread itself
-/// takes its steps, one after the other, so the ring has their records by rising sequence number.
+/// The step counts even if the ring has no room for its record, so that user space sees the gap. Only the thread itself takes its
+/// steps, one after the other. So the records of a thread are in the ring in the order of their sequence numbers.
 #[inline(always)]
 pub fn take_step(thread: Thread, now: u64, step: u32) -> StepState {
     let Some(state) = of_current(thread) else {
@@ -107,8 +107,8 @@ pub fn sequence(tid: u32) -> u32 {
 #[inline(always)]
 fn cpu_time(state: &ThreadState, now: u64) -> u64 {
     let ran = |state: &ThreadState| {
-        // SAFETY: both are words of a map value. If a context switch occurs between the two reads, the program at the
-        // switch changes them.
+        // SAFETY: both fields are words of a map value. If a context switch occurs between the two reads, the program
+        // at the switch changes the fields.
         let (ran, since) = unsafe { (read_volatile(&raw const state.ran), read_volatile(&raw const state.since)) };
         (ran, since)
     };
@@ -175,8 +175,8 @@ pub fn pending_wait(tid: u32) -> Option<&'static mut FutexWait> {
     if begin == 0 { None } else { Some(wait) }
 }
 
-/// Records that the thread `waker` wakes the waiting thread; `exits` is true if the waker exits. If there are several
-/// wakes, the last one ends the wait.
+/// Records that the thread `waker` wakes the waiting thread. `exits` is true if the waker exits. If there are several
+/// wakes, the last one is kept, because it ends the wait.
 #[inline(always)]
 pub fn set_waker(wait: &mut FutexWait, waker: u32, exits: bool) {
     // SAFETY: a word of a map value. The waiting thread reads it when it runs again.
@@ -196,8 +196,8 @@ pub fn end_wait(thread: Thread) {
     }
 }
 
-/// Begins a memory stall of the current thread. A stall of an exiting thread is not a step: it would insert a new state after the
-/// exit.
+/// Begins a memory stall of the current thread. An exiting thread is ignored, because its stall would insert a new state after
+/// the exit.
 #[inline(always)]
 pub fn begin_stall(thread: Thread) {
     if !thread::is_exiting()

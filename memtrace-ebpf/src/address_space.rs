@@ -15,19 +15,19 @@ use memtrace_common::wire::{MAIN_HAS_EXITED, MAX_SHARERS};
 use crate::limits::BPF_NOEXIST;
 use crate::{atomic, loss};
 
-/// Value in [`MAIN_PROCESSES`] of a sharer that has exited, if a ring lacks the record of its exit.
+/// Value in [`MAIN_PROCESSES`] for a sharer that has exited, but whose exit record is missing in a ring.
 const NO_PROCESS: u32 = 0;
 
-/// Number of sharers above which no entries of ended sharers are kept: a quarter of the entries of the smallest map. Otherwise
-/// the entries of ended sharers would leave no room for running ones until their pids are reused.
+/// Number of sharers up to which entries of ended sharers are kept: a quarter of the entries of the smallest map. With more
+/// sharers, the entries of ended sharers would leave no room for running sharers.
 const MAX_KEPT: u64 = 128;
 
 /// Main process of the address space of each sharer, by process id of the sharer.
 #[btf_map]
 static MAIN_PROCESSES: HashMap<u32, u32, MAX_SHARERS> = HashMap::new();
 
-/// Number of sharers of each main process, by its process id, with [`MAIN_HAS_EXITED`]. An entry ends with the main process,
-/// with the last sharer after it, or at an exec of the main process.
+/// Number of sharers of each main process, by its process id, with the bit [`MAIN_HAS_EXITED`]. An entry is removed when the
+/// main process and all sharers have exited, or when the main process calls exec.
 #[btf_map]
 static SHARER_COUNTS: HashMap<u32, u64, MAX_SHARERS> = HashMap::new();
 
@@ -70,7 +70,7 @@ pub fn share(context: &impl EbpfContext, parent: u32, child: u32) -> bool {
 #[inline(always)]
 pub fn exit(pid: u32) -> bool {
     let Some(count) = SHARER_COUNTS.get_ptr_mut(&pid) else { return false };
-    // A sharer that leaves at the same time can find itself the last one too. The exit can be handled twice.
+    // If the last sharer leaves at the same time, both processes may handle the end of the memory.
     // SAFETY: the pointer refers to a map value of 8 bytes, which is aligned.
     unsafe { atomic::or(count, MAIN_HAS_EXITED) };
     // SAFETY: as above.
@@ -81,8 +81,8 @@ pub fn exit(pid: u32) -> bool {
     is_shared
 }
 
-/// Handles the exit or exec of process `pid` before its last record, or the start of another one with this pid. If it was the
-/// last sharer of a process that has exited, returns this process.
+/// Handles the exit or exec of process `pid` before its last record, or the start of another process with this pid. If
+/// process `pid` was the last sharer of a main process that has exited, returns the main process.
 #[inline(always)]
 pub fn leave(pid: u32) -> Option<u32> {
     if !is_any_shared() {
@@ -97,8 +97,8 @@ pub fn leave(pid: u32) -> Option<u32> {
     Some(main)
 }
 
-/// Handles the start of process `pid`, or its exec, which gives it other memory. Returns true if an earlier process with this
-/// pid has exited before its sharers.
+/// Handles the start of process `pid`, or its exec, after which it has new memory. Returns true if an earlier process with
+/// this pid exited before its sharers.
 #[inline(always)]
 pub fn forget_sharers(pid: u32) -> bool {
     // SAFETY: the value is one word, which is read as a whole.
@@ -107,8 +107,8 @@ pub fn forget_sharers(pid: u32) -> bool {
     count.is_some_and(|count| count & MAIN_HAS_EXITED != 0)
 }
 
-/// Handles the exit or exec of process `pid` after its last record, or the start of another one with this pid. Returns true if
-/// the process was a sharer.
+/// Handles the exit or exec of process `pid` after its last record, or the start of another process with this pid. Returns
+/// true if `pid` was the id of a sharer.
 #[inline(always)]
 pub fn forget(pid: u32) -> bool {
     let was_sharer = is_any_shared() && MAIN_PROCESSES.remove(&pid).is_ok();
@@ -118,7 +118,8 @@ pub fn forget(pid: u32) -> bool {
     was_sharer
 }
 
-/// Handles the exit of process `pid` if a ring lacks its record. The start of the next process with this pid finds the entry.
+/// Handles the exit of process `pid` if its record is missing in a ring. The entry stays until another process with
+/// this pid starts.
 #[inline(always)]
 pub fn keep_ended(pid: u32) {
     if sharers() > MAX_KEPT {
@@ -146,7 +147,7 @@ fn sharers() -> u64 {
     SHARERS.get(0).map_or(0, |&sharers| sharers)
 }
 
-/// Adds to the number of sharers of process `main`. Returns the number before; `None` if the process has had no sharer.
+/// Adds `count` to the number of sharers of process `main`. Returns the previous number; `None` if the process has had no sharer.
 #[inline(always)]
 fn add_to_count(main: u32, count: u64) -> Option<u64> {
     let sharers = SHARER_COUNTS.get_ptr_mut(&main)?;

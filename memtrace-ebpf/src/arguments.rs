@@ -40,8 +40,8 @@ pub fn size(context: &ProbeContext, cookie: Cookie) -> u64 {
     }
 }
 
-/// Returns the bytes of `count` elements. If the product overflows, the call fails and keeps its block. The result is
-/// then at least 1, because realloc with size 0 would be a free.
+/// Returns the bytes of `count` elements. If the product overflows, the call fails and its old block stays allocated.
+/// The result is at least 1 in this case, because realloc with size 0 would be a free.
 #[inline(always)]
 pub fn product(count: u64, size: u64) -> u64 {
     if count == 0 || size == 0 { 0 } else { count.wrapping_mul(size).max(1) }

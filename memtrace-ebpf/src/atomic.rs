@@ -63,7 +63,7 @@ pub unsafe fn lock(word: *mut u64, owner: u64) -> bool {
     before == 0u64
 }
 
-/// Stores 0 in a word that [`lock`] has set, after all earlier writes of the owner.
+/// Stores 0 in a word that [`lock`] has set. The store takes effect after all earlier writes of the owner.
 ///
 /// # Safety
 ///

@@ -75,8 +75,8 @@ pub fn recorded_size(
 }
 
 /// Returns the usable size of a block. The word before the block has the size of its chunk and three flags (glibc 2.26
-/// to 2.41, malloc/malloc.c, `musable`). The header of a chunk with a mapping of its own has two words, any other
-/// header has one word.
+/// to 2.41, malloc/malloc.c, `musable`). If the chunk has a mapping of its own, its header has two words, else one
+/// word.
 #[inline(always)]
 fn usable_size(context: &impl EbpfContext, returned: &ReturnedCall, address: u64) -> Option<u64> {
     const FLAGS: u64 = 7;

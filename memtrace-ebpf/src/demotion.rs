@@ -22,8 +22,8 @@ static MIN_SIZES: HashMap<u32, u64, MAX_DEMOTED> = HashMap::new();
 #[btf_map]
 static DROPPED: HashMap<u32, DroppedBlocks, MAX_DEMOTED> = HashMap::new();
 
-/// Returns true if a block of `size` bytes is dropped, and adds the block to the sum of its process: the main process of the
-/// address space of the current process, `pid`.
+/// Returns true if a block of `size` bytes is dropped, and adds a dropped block to the sum of its process. `pid` is the
+/// current process. The sum belongs to the main process of its address space.
 #[inline(always)]
 pub fn drops(pid: u32, size: u64) -> bool {
     is_any_demoted() && demotion_drops(address_space::main_process(pid), size) != 0
@@ -61,19 +61,19 @@ extern "C" fn demotion_drops_all(pid: u32) -> u64 {
     u64::from(min_size(pid) == Some(u64::MAX))
 }
 
-/// Records the sum of the process of `thread` at its exec or exit, or when the last process that shares its memory leaves, if it
-/// was demoted.
+/// Records the sum of the process of `thread` if the process was demoted. The caller handles its exec or exit, or the end of the
+/// last process that shares its memory.
 #[inline(always)]
 pub fn emit(context: &impl EbpfContext, thread: Thread) {
     let Some(min_size) = min_size(thread.pid) else { return };
-    // SAFETY: no thread of the process runs, or no other one. A process that shares its memory can change a word, which is read
-    // as a whole.
+    // SAFETY: the process has no other running thread. A process that shares its memory can change the value, but each word is
+    // read as a whole.
     let Some(&blocks) = (unsafe { DROPPED.get(&thread.pid) }) else { return };
     emit::dropped(context, DroppedRecord { header: thread.header(RecordKind::Dropped), min_size, blocks });
 }
 
-/// Handles the exit or exec of process `pid` before its last record. If it was the last one with the memory of a process that has
-/// exited, ends the demotion of this memory.
+/// Handles the exit or exec of process `pid` before its last record. If it was the last process that shared the memory of a
+/// process that has exited, ends the demotion of this memory.
 #[inline(always)]
 pub fn leave_memory(context: &impl EbpfContext, pid: u32) {
     if let Some(main) = address_space::leave(pid) {
@@ -81,8 +81,8 @@ pub fn leave_memory(context: &impl EbpfContext, pid: u32) {
     }
 }
 
-/// Handles the start of process `pid`. An earlier process with this pid can have exited before its sharers, or its exit can have
-/// been missed. User space can have demoted it while it exited.
+/// Handles the start of process `pid`: removes what an earlier process with this pid has left. The earlier process may have
+/// exited before its sharers, its exit may have been missed, or user space may have demoted it during its exit.
 #[inline(always)]
 pub fn start(context: &impl EbpfContext, pid: u32) {
     leave_memory(context, pid);
@@ -95,14 +95,14 @@ pub fn start(context: &impl EbpfContext, pid: u32) {
 /// Ends the demotion of process `main`, which has exited before the processes that share its memory.
 #[inline(always)]
 fn end(context: &impl EbpfContext, main: u32) {
-    // After the gate has closed, user space reads the sum.
+    // After the gate has closed, the entry stays, because user space reads the sum from it.
     if gate::is_open() && is_any_demoted() {
         emit(context, Thread { pid: main, tid: main });
         forget(main);
     }
 }
 
-/// Handles the exit of process `pid`, unless others share its memory.
+/// Removes the demotion of process `pid`. If other processes share its memory, the caller must not call this at its exit.
 #[inline(always)]
 pub fn forget(pid: u32) {
     if !is_any_demoted() {

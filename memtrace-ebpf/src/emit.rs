@@ -63,7 +63,7 @@ static MARKS: RingBuf<MarkRecord, 65536> = RingBuf::new();
 #[btf_map]
 static THREAD_EXITS: RingBuf<ThreadRecord, { 4 << 20 }> = RingBuf::new();
 
-/// Range of the backlog in bytes, from the wake mark on. A record wakes the reader only if the backlog is in this range.
+/// Width in bytes of a range that begins at the wake mark. A record wakes the reader only if the backlog is in this range.
 const WAKE_RANGE: u64 = 512;
 
 /// Like [`WAKE_RANGE`], for the frequent records about blocks, which query the backlog rarely. The range holds about
@@ -141,7 +141,7 @@ pub fn alloc(context: &impl EbpfContext, ring: u32, thread: Thread, kind: Record
     }
 }
 
-/// Records that an allocator has returned a block before. `tag` is the id of its tag. Returns false if the ring is full.
+/// Records a block that an allocator returned earlier. `tag` is the id of the block's tag. Returns false if the ring is full.
 #[inline(always)]
 pub fn late_alloc(thread: Thread, tag: u16, block: Block) -> bool {
     send_alloc(ring_for(thread, block.address), thread, RecordKind::TaggedAlloc, tag, block)
@@ -458,7 +458,7 @@ pub fn process(context: &impl EbpfContext, thread: Thread, kind: RecordKind) -> 
 }
 
 /// Does the work of [`process`]. Returns the number of rings that lack the record. The function is global, so that the
-/// verifier does not check the code after it for each state of the loop.
+/// verifier does not check the caller's remaining code for each state of the loop.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn emit_process(pid: u32, tid: u32, kind: u32) -> u64 {

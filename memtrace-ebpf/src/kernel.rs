@@ -37,7 +37,7 @@ pub fn read<T: AnyBits>(base: u64, offset: u32) -> Option<T> {
 }
 
 /// Reads the name of a task `offset` bytes after `base`, as words; zeros if it cannot be read. The read ends at the
-/// zero byte: the argument of `trace_task_rename` (fs/exec.c) has arbitrary bytes after it.
+/// zero byte, because the bytes after it are arbitrary in the argument of `trace_task_rename` (fs/exec.c).
 #[inline(always)]
 pub fn read_name(base: u64, offset: u32) -> [u64; 2] {
     let mut words = [0_u64; 2];

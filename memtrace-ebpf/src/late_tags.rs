@@ -1,9 +1,9 @@
 //! Late tags: a program allocates a block first, and then asks for the tag of the block.
 //!
-//! A wrapper is a function of the program that does both. If a thread allocates a block inside a call of a wrapper, the
-//! record of the block waits until the program has asked for the tag, or until the call ends. The block is therefore
-//! recorded once, with its final tag. If the program asks for the tag before it allocates, the next block of the call has
-//! this tag.
+//! A wrapper is a function of the program that allocates a block and asks for its tag. If a thread allocates a block
+//! inside a call of a wrapper, the record of the block waits until the program has asked for the tag, or until the call
+//! ends. The block is therefore recorded once, with its final tag. If the program asks for the tag before it allocates,
+//! the next block of the call has this tag.
 //!
 //! A thread that frees a block of another thread sends the record of the block first, if the record waits. The thread that
 //! removes a record from the map of waiting records sends it, so each record is sent once.
@@ -57,7 +57,7 @@ struct WaitingRecord {
     /// Process of the thread that has allocated the block.
     pid: u32,
     tid: u32,
-    /// Id of the tag without a call of the getter.
+    /// Id of the tag that the block gets if the program does not ask for a tag.
     tag: u64,
 }
 
@@ -120,15 +120,15 @@ pub fn leave(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) {
 pub fn is_inside(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) -> bool {
     let Some(call) = of_thread(thread.tid) else { return false };
     if stack_pointer > call.stack_pointer {
-        // An exception or a longjmp has ended the call, or there is none.
+        // An exception or a longjmp has ended the call, or the thread is in no call.
         end(context, thread.tid, call);
         return false;
     }
     true
 }
 
-/// Sets the tag of the block whose record waits, and sends the record; if there is none, sets the tag of the next block.
-/// The thread must be inside a call of a wrapper.
+/// Sets the tag of the block whose record waits, and sends the record. If no record waits, sets the tag of the next
+/// block. The thread must be inside a call of a wrapper.
 #[inline(always)]
 pub fn set(context: &impl EbpfContext, thread: Thread, tag: u32) {
     let Some(call) = of_thread(thread.tid) else { return };
@@ -139,9 +139,9 @@ pub fn set(context: &impl EbpfContext, thread: Thread, tag: u32) {
     }
 }
 
-/// Keeps the record of a block, which a function that was entered at `stack_pointer` has allocated, until the program has
-/// asked for its tag. `tag` is the id of the tag without that. Returns `None` if the record waits. Otherwise the caller must
-/// send the record with the returned id.
+/// Keeps the record of a block until the program has asked for the tag of the block. The function that has allocated the
+/// block was entered at `stack_pointer`. The block gets `tag` if the program does not ask. Returns `None` if the record
+/// waits. Otherwise the caller must send the record with the returned tag.
 #[inline(always)]
 pub fn defer(context: &impl EbpfContext, tag: u16, block: Block, stack_pointer: u64) -> Option<u16> {
     let Block { address, size, stack } = block;
@@ -189,12 +189,12 @@ fn waiting_block(pid: u32, address: u64) -> WaitingBlock {
     WaitingBlock { pid: address_space::main_process(pid) as u64, address }
 }
 
-/// Removes and returns the record of `block`. Returns `None` if it does not wait, or if another thread has removed it first.
-/// With an `owner`, only a record of this thread is removed.
+/// Removes and returns the waiting record of `block`. Returns `None` if there is no such record, or if another thread has
+/// removed it first. If `owner` is given, only a record of this thread is removed.
 #[inline(always)]
 fn take(block: WaitingBlock, owner: Option<u32>) -> Option<WaitingRecord> {
-    // SAFETY: the kernel may reuse the memory for another record while this one is copied. Then it has removed this one, and
-    // the removal fails.
+    // SAFETY: the kernel may reuse the memory for another record during the copy. In this case, the record was removed
+    // before, and the removal below fails.
     let record = unsafe { WAITING_RECORDS.get(&block) }.copied()?;
     if owner.is_some_and(|tid| tid != record.tid) {
         return None;
@@ -218,14 +218,14 @@ fn send_of_call(call: &mut WrapperCall, thread: Thread, tag: u32) -> bool {
         return true;
     }
     call.address = 0;
-    // The record can come from another thread: the block was freed, and its address was allocated again.
+    // If the block was freed, its address may belong to a block of another thread. The record of that thread is not taken.
     match take(waiting_block(thread.pid, address), Some(thread.tid)) {
         Some(record) => send(address, record, tag),
         None => true,
     }
 }
 
-/// Sends the record of the thread `tid` of the current process that waits, if there is one. `tag`: id of its tag, or
+/// Sends the waiting record of the thread `tid` of the current process, if there is one. `tag`: id of the block's tag, or
 /// [`SAME_TAG`]. Returns the number of lost records. The function is global, so that the verifier does not check it for each
 /// call.
 #[unsafe(no_mangle)]
@@ -235,15 +235,15 @@ extern "C" fn late_tag_send(tid: u32, tag: u32) -> u64 {
     if send_of_call(call, Thread { tid, ..Thread::current() }, tag) { 0 } else { 1 }
 }
 
-/// Sends the record of the block at `address`, which the current thread is about to free, if it waits. Returns the number of
-/// lost records. The function is global, like [`late_tag_send`].
+/// Sends the record of the block at `address` if it waits. The thread `tid` is about to free the block. Returns the number
+/// of lost records. The function is global, like [`late_tag_send`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn late_tag_before_free(pid: u32, tid: u32, address: u64) -> u64 {
     if let Some(call) = of_thread(tid)
         && call.address == address
     {
-        // The next result belongs to the next block.
+        // The next tag that the program asks for belongs to the next block.
         call.address = 0;
     }
     match take(waiting_block(pid, address), None) {
@@ -252,8 +252,9 @@ extern "C" fn late_tag_before_free(pid: u32, tid: u32, address: u64) -> u64 {
     }
 }
 
-/// Keeps the record of a block in the call of the current thread. Returns the id of the block's tag, [`DEFERRED`] if the record
-/// waits, and [`LOST`]. The function is global, because the programs at returns have little stack left.
+/// Keeps the record of a block if the current thread is in a call of a wrapper. Returns [`DEFERRED`] if the record waits, else
+/// the id of the block's tag; adds [`LOST`] if an earlier record was lost. The function is global, because the programs at
+/// returns have little stack left.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn late_tag_defer(address: u64, size: u64, stack: u64, tag: u32, stack_pointer: u64) -> u64 {
@@ -270,14 +271,14 @@ extern "C" fn late_tag_defer(address: u64, size: u64, stack: u64, tag: u32, stac
         return tag | lost;
     }
     if call.next_tag != UNTAGGED {
-        // The program has asked for the tag already.
+        // The program asked for the tag before it allocated the block.
         let tag = call.next_tag as u64 & TAG;
         call.next_tag = UNTAGGED;
         return tag | lost;
     }
     let record = WaitingRecord { size, stack, pid: thread.pid, tid: thread.tid, tag };
     if WAITING_RECORDS.insert(&waiting_block(thread.pid, address), &record, 0).is_err() {
-        // The tag that the program asks for is missed, as in a thread without a slot.
+        // The map is full. The tag that the program will ask for is missed, as in a thread without a slot.
         loss::count_without_log(LossReason::PendingFull);
         return tag | lost;
     }

@@ -71,7 +71,7 @@ pub fn all_busy(tracepoint: u32) {
     add(counter::ALL_BUSY + tracepoint, 1);
 }
 
-/// Adds to a counter. Returns its previous value, which a program that preempts this one may return too.
+/// Adds to a counter, and returns its previous value. A program that preempts this one may return the same value.
 #[inline(always)]
 fn add(index: u32, count: u64) -> u64 {
     match COUNTERS.get_ptr_mut(index) {

@@ -19,7 +19,7 @@ const BATCH: u64 = 64;
 /// Maximum number of levels examined: a memcg and its ancestors.
 const MAX_LEVELS: u32 = 16;
 
-/// Divisor of the limit. A memcg is near its limit if at most the quotient is free.
+/// Divisor of the limit of a memcg. The memcg is near its limit if its free memory is at most the limit divided by this number.
 const NEARLY: u64 = 8;
 
 /// Returns the id of the current task's memcg, 0 if it is not known.
@@ -34,8 +34,8 @@ pub fn of_task(task: u64) -> u64 {
     memcg_of_task(task)
 }
 
-/// Returns the id of the memcg at its limit: the current task reclaims pages because of this limit. Returns 0 if the memcg is
-/// not known. `memcg` is the address of the memcg, or 0 if the tracepoint has no such argument.
+/// Returns the id of the memcg whose limit makes the current task reclaim pages; 0 if this memcg is not known. `memcg` is the
+/// address of the memcg, or 0 if the tracepoint has no such argument.
 #[inline(always)]
 pub fn at_limit(memcg: u64) -> u64 {
     if memcg != 0 {

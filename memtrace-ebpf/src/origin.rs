@@ -59,7 +59,7 @@ pub struct Returning<'context> {
 /// An instruction inside of a function. The walk starts at the caller of the function.
 pub struct Inside<'context> {
     pub registers: &'context Registers,
-    /// Only the stack pointer is used: the instruction pointer is read from the stack.
+    /// Frame of the caller. Only its stack pointer is used, because the instruction pointer is read from the stack.
     pub caller: Caller,
     /// Locations of the caller's registers.
     pub cookie: ResultCookie,
@@ -142,7 +142,7 @@ const FRAME_WORDS: usize = ResultCookie::MAX_SAVED as usize + 1;
 /// Saved registers and return address of a frame, from the lowest address on.
 type Frame = [u64; FRAME_WORDS];
 
-/// The frame of a caller, with the registers that the called function has saved.
+/// The frame of a caller. The called function has saved some of the caller's registers in its own frame.
 struct AtCaller<'copy> {
     inside: &'copy Inside<'copy>,
     /// Words of the stack: the frame of the function, then the words above it.

@@ -1,9 +1,9 @@
 //! Pending allocator calls: calls that have neither returned nor passed a result site.
 //!
-//! Each thread that allocates owns one slot, from its first call until it exits or calls exec. The slot has the
-//! outermost allocator call. Nested calls (calloc's malloc, realloc's free) have a lower stack pointer and are not
-//! recorded. A return is matched to its call by the stack pointer, so there is no nesting depth that a missed return
-//! could corrupt. Calls that are interrupted, by a signal or because they fail, are kept in [`interrupted`].
+//! Each thread that allocates owns one slot, from its first call until it exits or calls exec. The slot has the outermost
+//! allocator call. Nested calls (calloc's malloc, realloc's free) have a lower stack pointer and are not recorded. The stack
+//! pointer identifies the call that a return belongs to, so a missed return does not affect later returns. Calls that are
+//! interrupted, by a signal or because they fail, are kept in [`interrupted`].
 
 mod interrupted;
 mod slot;
@@ -92,8 +92,8 @@ pub struct ReturnedCall {
 }
 
 impl ReturnedCall {
-    /// Returns true if a call inside of this one has recorded `block`: once this call has failed, calls inside of it count as
-    /// outermost calls.
+    /// Returns true if a call inside this call has already recorded `block`. After this call has failed, calls inside it
+    /// count as outermost calls.
     #[inline(always)]
     pub fn has_recorded(&self, block: u64) -> bool {
         self.pending.extra == interrupted::HAS_FAILED && self.slot.last_block == block
@@ -137,7 +137,7 @@ fn classify(context: &impl EbpfContext, slot: &mut Slot, stack_pointer: u64) -> 
         loss::nested();
         return Entry::Nested;
     }
-    // The frame of the pending call is gone, or the pending call has too many nested calls: its return was missed.
+    // The return of the pending call was missed: its frame is gone, or it has too many nested calls.
     loss::count(context, LossReason::PendingStale, 1 + slot.nested as u64);
     slot.stack_pointer = 0;
     Entry::Outermost
@@ -195,10 +195,10 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
     if entry == Entry::Nested {
         return Some(EnteredCall { entry, frees_last_block: false });
     }
-    // If functions jump to one another to free a block, its free counts once.
+    // If several functions jump to one another to free a block, the free counts only once.
     let same = slot.call == pending.call as u32 && slot.aux == pending.aux && pending.call.is_free();
     let already_freed = entry == Entry::TailCall && same;
-    // If the new function jumps to a third one, it passes the size in whole pages again.
+    // `extra` is kept for the new function, because it may pass the rounded size to a third function.
     let (size, extra) = if entry == Entry::TailCall && is_rounded(slot, pending.size) {
         (slot.size, ROUNDS_TO_PAGES)
     } else {
@@ -223,15 +223,15 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
     }
     let frees_last_block = match pending.call {
         Call::Free => take_last_block(slot, pending.aux),
-        // If the call fails, the block remains the last one.
+        // The block stays the last block of the thread, because the call may fail.
         Call::Realloc | Call::Resize => slot.last_block == pending.aux,
         Call::Alloc | Call::AllocOut | Call::RepeatFrees => false,
     };
     Some(EnteredCall { entry: Entry::Outermost, frees_last_block })
 }
 
-/// Returns true if `size` is the size of the pending call, rounded up to whole pages. `size` is the requested size of a
-/// function that the pending call has jumped to.
+/// Returns true if `size` is the size of the pending call, rounded up to whole pages. The pending call has jumped to
+/// another function, which has got `size` as its requested size.
 #[inline(always)]
 fn is_rounded(slot: &Slot, size: u64) -> bool {
     slot.call == Call::Alloc as u32
@@ -272,7 +272,7 @@ pub fn result(
     Some(ReturnedCall { pending, allocator, has_sizes, slot })
 }
 
-/// Ends the pending call that was entered at `stack_pointer`, because it fails.
+/// Ends the pending call if it was entered at `stack_pointer`, because this call fails.
 #[inline(always)]
 pub fn fail(thread: Thread, stack_pointer: u64) {
     let Some(slot) = find(thread.tid) else { return };
@@ -283,7 +283,7 @@ pub fn fail(thread: Thread, stack_pointer: u64) {
 }
 
 /// Handles the entry, at `stack_pointer`, of a function that an allocating function calls after it has failed. If the pending
-/// call has called this function, the pending call becomes an interrupted call, because code of the program runs next.
+/// call has called this function, it becomes an interrupted call, because code of the program runs next.
 #[inline(always)]
 pub fn interrupt_failed(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) {
     let Some(slot) = find(thread.tid) else { return };
@@ -293,8 +293,8 @@ pub fn interrupt_failed(context: &impl EbpfContext, thread: Thread, stack_pointe
     }
 }
 
-/// Ends and returns the pending call if the thread returns from it. `stack_pointer` is the value after the return. If
-/// the pending call has a lower stack pointer, its return was missed, and the pending call is dropped.
+/// Ends and returns the pending call if the thread returns from this call. `stack_pointer` is the value after the
+/// return. If the stack pointer of the pending call is lower, its return was missed, and the pending call is dropped.
 #[inline(always)]
 pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) -> Option<ReturnedCall> {
     let slot = find(thread.tid)?;

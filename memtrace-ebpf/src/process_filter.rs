@@ -5,8 +5,8 @@
 //! change, each hit compares the user and the count of cgroup and name changes with the values stored in the
 //! decision.
 //!
-//! Processes of memtrace are not matched again before their exec: they are recognized by their executable, their capabilities
-//! and their user, and can give up the latter two. A name does not suffice, because a process could hide behind it.
+//! A process of memtrace is not matched again before its exec. It is recognized by its executable, its capabilities and its user,
+//! but it can give up the capabilities and change the user. The name is not used, because any process could take it to hide.
 
 use aya_ebpf::btf_maps::{Array, HashMap, LruHashMap};
 use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_get_current_uid_gid};
@@ -88,9 +88,9 @@ pub fn was_traced_before_exec(pid: u32) -> bool {
     }
 }
 
-/// Returns true if process `pid` is traced or may be traced later. Forks, execs and exits of these processes are
-/// recorded, because user space numbers the images of each process from its start. Returns false for a process that is not
-/// listed itself and shares the memory of a listed process.
+/// Returns true if process `pid` is traced or may be traced later. Forks, execs and exits of these processes are recorded,
+/// because user space numbers the images of each process from its start. Returns false for a process that is traced only
+/// because it shares the memory of a listed process.
 #[inline(always)]
 pub fn may_be_traced(pid: u32) -> bool {
     let is_traced = |known: Decision| known.flags & (decision::TRACED | decision::SHARED) == decision::TRACED;
@@ -159,9 +159,9 @@ pub fn fork(parent: u32, child: u32, task: u64) {
     }
 }
 
-/// Handles an exec: removes the decision, so that the next probe hit decides again. A process that is not listed is not
-/// traced any more, because it shares no memory. If the process belongs to memtrace, the user at the exec is kept for the new
-/// decision.
+/// Handles an exec: removes the decision, so that the next probe hit decides again. In the mode `LISTED`, a process that was
+/// traced for its shared memory is no longer traced. If the process belongs to memtrace, the user at the exec is kept for the
+/// new decision.
 #[inline(always)]
 pub fn exec(pid: u32) {
     if settings::filter_mode() == filter_mode::LISTED
@@ -221,8 +221,8 @@ fn changes() -> u64 {
 
 #[inline(always)]
 fn decision(pid: u32) -> Option<Decision> {
-    // SAFETY: the entry may be replaced during the copy, which then mixes words of two decisions. One of the stored
-    // numbers is out of date in this case.
+    // SAFETY: if the entry is replaced during the copy, the copy mixes words of two decisions. In this case, one of
+    // the stored numbers is out of date.
     unsafe { DECISIONS.get(&pid) }.copied()
 }
 
@@ -249,8 +249,8 @@ fn current_user() -> u32 {
 /// `task_struct` of the process. The process is the current one or its new child, which has the same user. The function
 /// is global, so that the verifier does not check it for each probe.
 ///
-/// A process that shares its memory is not matched. It has the flags of its parent at the fork, and the current flags
-/// of the main process.
+/// A process that shares the memory of another process is not matched. Its flags are the flags of its parent at the
+/// fork, plus the current flags of the main process.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn filter_decide(pid: u32, task: u64) -> u64 {
@@ -263,7 +263,7 @@ extern "C" fn filter_decide(pid: u32, task: u64) -> u64 {
     // These values are read before the properties, so that a later change makes the decision out of date.
     let (user, changes) = (current_user(), changes());
     let before = decision(pid);
-    // A process that inherits the flag has the user of its exec in the decision.
+    // If the process has inherited the flag, the user in its decision is the user at its exec.
     let inherited = before.filter(|before| before.flags & decision::TRACER != 0);
     let actions = matching_actions(pid, task, user, inherited.map_or(user, |before| before.user));
     let is_tracer = match inherited {
@@ -295,7 +295,7 @@ fn can_trace(task: u64) -> bool {
         && kernel::read_word(credentials, field!(task.cred_cap_effective)) & TRACER_CAPABILITIES != 0
 }
 
-/// Returns the actions of all filters that match the process. `tracer_user`: user that processes of memtrace are recognized by.
+/// Returns the actions of all filters that match the process. `tracer_user`: user id for the filters that recognize memtrace.
 #[inline(always)]
 fn matching_actions(pid: u32, task: u64, user: u32, tracer_user: u32) -> u32 {
     let mut actions = action(filter_key::USER, [user as u64, 0]);
@@ -347,8 +347,8 @@ fn action(property: u64, value: [u64; 2]) -> u32 {
 #[inline(always)]
 fn comm(pid: u32, leader: u64) -> [u64; 2] {
     if settings::filters_by_comm()
-        // SAFETY: the name may change during the copy, which then mixes two names. The counted change makes the
-        // decision out of date in this case.
+        // SAFETY: if the name changes during the copy, the copy mixes two names. In this case, the counted change
+        // makes the decision out of date.
         && let Some(name) = unsafe { NAMES.get(pid) }
     {
         return *name;

@@ -78,7 +78,8 @@ pub fn count(kind: u32, counter: u32, number: u64) {
     }
 }
 
-/// Returns the kind of reclaim by the current thread, which scans pages. Without work in progress, the thread's name decides.
+/// Returns the kind of reclaim for which the current thread scans pages. If no work is in progress, the kind depends on
+/// the thread's name.
 #[inline(always)]
 pub fn scanning_kind(pending: &Option<&'static mut Pending>) -> u32 {
     match pending {

@@ -8,18 +8,18 @@
 //! third program handles the event in place of the first, and increments a counter. The number of missed events is the
 //! number of misses of the first program minus this counter.
 //!
-//! If many processes call exec at once, all three programs can be in progress on one CPU. At exec and exit, the first
-//! program is therefore an [`unpreempted`](crate::unpreempted) one on these kernels, if tracefs permits it. The second
-//! and third one stay raw, because the kernel skips all programs of type tracepoint for the same reason at once. The
-//! unpreempted program is attached before them, so it always runs first: the callbacks of a tracepoint run in the order
-//! of their registration (`func_add`, kernel/tracepoint.c), and perf registers one callback for all its users
-//! (`perf_trace_event_reg`, kernel/trace/trace_event_perf.c). If there was another user of perf before, it only runs
-//! earlier still. At fork, all programs are raw, because the record of that tracepoint does not have the child's task.
+//! If many processes call exec at once, all three programs can be in progress on one CPU. At exec and exit, the first program is
+//! therefore an [`unpreempted`](crate::unpreempted) one on these kernels, if tracefs permits it. The second and third program
+//! stay raw: whenever the kernel skips one program of type tracepoint, it skips all of them. The unpreempted program is attached
+//! before them, so it always runs first: the callbacks of a tracepoint run in the order of their registration (`func_add`,
+//! kernel/tracepoint.c), and perf registers one callback for all its users (`perf_trace_event_reg`,
+//! kernel/trace/trace_event_perf.c). If another user of perf has registered it earlier, the unpreempted program also runs
+//! earlier. At fork, all programs are raw, because the record of that tracepoint does not have the child's task.
 //!
-//! Most system calls are irrelevant, and no program leaves a note for them, so this difference does not count the
-//! missed calls. If all three programs miss a call, nearly always each of them is in progress on that CPU, in three preempted
-//! threads. So each program marks itself busy while it runs, and a program that finds all three busy increments a counter. The
-//! counter omits two cases:
+//! Most system calls are irrelevant, and no program leaves a note for them, so for system calls the difference above is not
+//! the number of missed events. If all three programs miss a call, each of them is nearly always in progress on that CPU, in
+//! three preempted threads. So each program marks itself busy while it runs, and a program that finds all three busy
+//! increments a counter. The counter omits two cases:
 //!
 //! - a program is preempted within its first or last few instructions;
 //! - the caller is preempted twice, each time between two programs, while the busy program moves on to the next one.
@@ -41,7 +41,8 @@ const PROGRAMS: usize = REDUNDANT_PROGRAMS as usize;
 
 /// An event that redundant programs handle. `C`: context of the programs that can handle it.
 pub trait Event<C: EbpfContext = RawTracePointContext> {
-    /// Slots of the programs at a system call tracepoint, else `None`. Events with slots do not count in `stood_in`.
+    /// Slots of the programs at a system call tracepoint; `None` for other events. Events with slots are not counted by
+    /// `stood_in`.
     const SLOTS: Option<[Slot; PROGRAMS]> = None;
 
     /// Returns true if the event is handled.

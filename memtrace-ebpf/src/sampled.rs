@@ -17,7 +17,7 @@ use crate::{arguments, loss};
 #[btf_map]
 static SAMPLED_FUNCTIONS: Array<SampledFunction, MAX_SAMPLED_FUNCTIONS> = Array::new();
 
-/// Size in bytes for which each thread has drawn last. Some samplers report a sampled block without this size.
+/// Size in bytes of the last draw of each thread. Some samplers report a sampled block without this size.
 #[btf_map]
 static DRAWN_SIZES: LruHashMap<u32, u64, MAX_DRAWN_SIZES> = LruHashMap::new();
 
@@ -41,7 +41,7 @@ fn function(context: &impl EbpfContext) -> Option<&'static SampledFunction> {
     SAMPLED_FUNCTIONS.get(arguments::cookie(context).0 as u32)
 }
 
-/// Keeps the size for which the thread draws.
+/// Keeps the size that the thread uses for a draw.
 #[inline(always)]
 pub fn keep_drawn_size(context: &impl EbpfContext, thread: Thread) {
     let Some(function) = function(context) else { return };
@@ -82,8 +82,8 @@ pub fn patched_block(context: &impl EbpfContext) -> Option<SampledBlock> {
     block.filter(|block| block.address != 0)
 }
 
-/// Reads a block from words at distances from the stack pointer. They are in the red zone, which signal handlers leave alone.
-/// The program has no other places, so it needs no choice among the registers.
+/// Reads a block from words at fixed distances from the stack pointer. These words are in the red zone, which signal handlers
+/// do not overwrite. Since all values are on the stack, the program does not have to select a register.
 #[inline(always)]
 fn stack_words(registers: &Registers, function: &SampledFunction) -> Option<SampledBlock> {
     let stack_pointer = registers::stack_pointer(registers);
@@ -91,7 +91,7 @@ fn stack_words(registers: &Registers, function: &SampledFunction) -> Option<Samp
     let address = word(function.address.offset)?;
     let size = word(function.size.offset)?;
     let interval = word(function.interval)?;
-    // Without an interval, the record would have the weight of the target.
+    // A block without an interval is left out: an interval of 0 in a record means that the target has weighted the block.
     let block = SampledBlock { address, size, drawn: size, interval, allocator: function.allocator };
     (IntervalWord(interval).bytes() != 0).then_some(block)
 }

@@ -1,5 +1,5 @@
-//! Processes whose allocations are sampled. In a run that samples the page faults of the others, their page faults are left
-//! out, so that no process is in both samples.
+//! Processes whose allocations are sampled. A run can sample the page faults of all other processes. The page faults of the
+//! processes here are left out, so that no process is in both samples.
 
 use aya_ebpf::btf_maps::{Array, HashMap};
 use aya_ebpf::macros::btf_map;
@@ -7,7 +7,7 @@ use memtrace_common::wire::{MAX_SAMPLED_PROCESSES, sampled_process};
 
 use crate::address_space;
 
-/// 1 once user space has inserted a process. Before, page faults need no look-up in [`SAMPLED_PROCESSES`].
+/// 1 after user space has inserted a process. As long as it is 0, page faults need no look-up in [`SAMPLED_PROCESSES`].
 #[btf_map]
 static HAS_SAMPLED_PROCESSES: Array<u64, 1> = Array::new();
 
@@ -15,7 +15,7 @@ static HAS_SAMPLED_PROCESSES: Array<u64, 1> = Array::new();
 #[btf_map]
 static SAMPLED_PROCESSES: HashMap<u32, u32, MAX_SAMPLED_PROCESSES> = HashMap::new();
 
-/// Returns true if the memory of process `pid` belongs to one of the processes.
+/// Returns true if the allocations in the memory of process `pid` are sampled.
 #[inline(always)]
 pub fn contains(pid: u32) -> bool {
     is_any_sampled() && value(pid).is_some()
@@ -30,7 +30,7 @@ pub fn fork(parent: u32, child: u32) {
     if value(parent) == Some(sampled_process::WITH_CHILDREN) {
         let _ = SAMPLED_PROCESSES.insert(&child, &sampled_process::WITH_CHILDREN, 0);
     } else {
-        // User space can have inserted an earlier process with this pid while it exited.
+        // If user space inserted an earlier process with this pid during its exit, the entry is still there.
         let _ = SAMPLED_PROCESSES.remove(&child);
     }
 }
@@ -43,7 +43,7 @@ pub fn forget(pid: u32) {
     }
 }
 
-/// Returns the value of the process that has the memory of process `pid`.
+/// Returns the value of the main process in the address space of process `pid`.
 #[inline(always)]
 fn value(pid: u32) -> Option<u32> {
     let main = address_space::main_process(pid);

@@ -70,8 +70,8 @@ pub struct Vma {
     pub is_read: bool,
 }
 
-/// Slots of scratch memory. A slot belongs to a thread until the thread releases it. Per-CPU memory would be
-/// overwritten by a program that preempts the owner.
+/// Slots of scratch memory. A slot belongs to a thread until the thread releases it. Per-CPU memory is not possible:
+/// a program that preempts the owner would overwrite it.
 #[btf_map]
 static SCRATCH: Array<Scratch, SCRATCH_SLOTS> = Array::new();
 

@@ -40,8 +40,8 @@ pub fn take(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ri
 
 #[inline(always)]
 fn identify(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ring: u32, slot: u32) -> u64 {
-    // The seed includes the generation of the mappings, because frames are absolute addresses. It has the main process,
-    // so that equal stacks of processes that share their memory are one stack.
+    // The seed includes the generation of the mappings, because frames are absolute addresses. It includes the main
+    // process, so that equal stacks of processes that share their memory are one stack.
     let main = address_space::main_process(thread.pid);
     let walked = match unwind::process(thread.pid) {
         Some(process) => {

@@ -225,7 +225,7 @@ pub fn change(context: &impl EbpfContext, thread: Thread, action: TagAction, tag
     match action {
         TagAction::Enter => enter(context, tags, tag),
         TagAction::Leave => leave(tags),
-        // Only the outermost call is recorded, so a nested call does not replace its tag.
+        // Only the outermost call is recorded, so a nested call does not replace the tag of the outermost call.
         TagAction::SetCall if tags.call > stack_pointer && pending::is_pending(thread.tid, tags.call) => {}
         TagAction::SetCall => {
             tags.of_call = tag;
@@ -270,7 +270,7 @@ fn number_of_name(context: &impl EbpfContext, address: u64) -> u32 {
     // SAFETY: the helper checks the address, and writes at most the size of `words`.
     let length = unsafe { bpf_probe_read_user_str(words.as_mut_ptr().cast(), TAG_NAME as u32, address as *const _) };
     if length < 0 {
-        // The page of the name may not be present yet. The address then stands for the name.
+        // The page with the name may not be present yet. In this case, the address of the name identifies the tag.
         loss::count(context, LossReason::TagUnreadable, 1);
         return number(context, &TagKey { is_name: 0, value: address }, &NO_NAME);
     }
@@ -320,8 +320,8 @@ fn number(context: &impl EbpfContext, key: &TagKey, name: &[u64; TAG_NAME / 8]) 
     OTHER_TAGS
 }
 
-/// Gives a forked process and its first thread the tags of the parent, because the child continues inside the tags that
-/// the parent has set or entered.
+/// Gives a forked process and its first thread the tags of the parent, because the child continues where the parent has
+/// set or entered these tags.
 #[inline(always)]
 pub fn copy(parent: Thread, child: u32) {
     if !settings::records_tags() {

@@ -9,7 +9,7 @@
 //!
 //! The context is a record with the fields of the tracepoint after a common header. Raw arguments are not available.
 
-/// Result of each program. After a 0, the kernel would withhold the event from the other users of perf
+/// Result of each program. If a program returned 0, the kernel would withhold the event from the other users of perf
 /// (`perf_trace_run_bpf_submit`, kernel/events/core.c).
 pub const PASS_ON: u32 = 1;
 

@@ -120,7 +120,7 @@ extern "C" fn unwind_step(slot: u32) -> u64 {
     let mut memory = WindowedMemory::new(&mut state.window, UserMemory);
     let mut table = Tables::new(slot);
     match state.walk.step(&mut scratch.frames, &mut memory, &mut table) {
-        // Callers of a function that is not cached are often not cached either.
+        // If the rule of a function is not cached, the rules of its callers are often not cached either.
         ControlFlow::Continue(()) if table.was_cached && state.walk.can_be_simple() => SIMPLE_STEPS,
         ControlFlow::Continue(()) => ANY_STEP,
         ControlFlow::Break(end) => {
@@ -130,8 +130,8 @@ extern "C" fn unwind_step(slot: u32) -> u64 {
     }
 }
 
-/// Takes simple steps of the walk in the scratch memory of `slot`. It is a function of its own, so that its stack
-/// frame is not added to the frames of the look-ups, which are the deepest calls. Returns 0, because a global
+/// Takes simple steps of the walk in the scratch memory of `slot`. The code is in a function of its own, so that its
+/// stack frame is not added to the frames of the look-ups, which are the deepest calls. Returns 0, because a global
 /// function must return a number.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -145,9 +145,9 @@ extern "C" fn unwind_simple_steps(slot: u32) -> u64 {
     0
 }
 
-/// Replaces the end of the walk in the scratch memory of `slot`, which has ended at an address without a row. It is a
-/// function of its own, so that each program has its code once. Returns 0, because a global function must return a
-/// number.
+/// Corrects the end of the walk in the scratch memory of `slot`, which has ended at an address without a row: the
+/// stack may be complete. The code is in a function of its own, so that each program contains it once. Returns 0,
+/// because a global function must return a number.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_end_without_row(slot: u32) -> u64 {

@@ -5,7 +5,7 @@ use core::arch::asm;
 /// Returns the smaller of `value` and `LIMIT`.
 ///
 /// The compiler may compare one copy of a number and use another copy from the stack. The verifier of Linux 6.1 does
-/// not know that the copies are equal, and treats the number as unbounded.
+/// not know that the copies are equal, and treats the copy from the stack as unbounded.
 #[inline(always)]
 pub fn clamp<const LIMIT: u64>(value: u64) -> u64 {
     let mut value = value;

@@ -1,9 +1,9 @@
 //! Lock-free cache of unwind rules by address, with entries of two words.
 //!
-//! The two words are written separately, and another writer of the same entry can preempt a writer. The second word
-//! holds the rule, and the first word the XOR of the second word and the key, so that halves of two different writes do
-//! not match the key (Hyatt and Mann, "A lock-less transposition table implementation for parallel search", 2002).
-//! Halves from the same generation never match. Halves from two generations match with a probability of about 2^-29.
+//! The two words are written separately, and another writer of the same entry can preempt a writer. The second word holds the
+//! rule, and the first word the XOR of the second word and the key, so that halves of two different writes do not match the key
+//! (Hyatt and Mann, "A lock-less transposition table implementation for parallel search", 2002). Halves from two writes of one
+//! generation never match. Halves from writes of two generations match with a probability of about 2^-29.
 
 mod rule;
 
@@ -41,7 +41,8 @@ pub const fn encode(pc: u64, generation: u32, rule: CachedRule) -> Option<Entry>
     if pc >> ADDRESS_BITS != 0 {
         return None;
     }
-    // Within a generation, rule and address use different bits: the rule the upper ones, the address the lower ones.
+    // Within a generation, the rule and the address use different bits of a word: the rule uses the upper bits, and the
+    // address uses the lower bits.
     let value = generation as u64 | (rule.bits() as u64) << TAG_BITS;
     Some([key(pc, generation) ^ value, value])
 }

@@ -71,8 +71,8 @@ const fn aarch64(instruction: u32, return_address: u64) -> u64 {
     if instruction & 0xfeff_f000 == 0xd63f_0000 { INDIRECT } else { NO_CALL }
 }
 
-/// Returns true if these first bytes of a function jump to an address in memory, as entries of a PLT do (System V ABI,
-/// AMD64 supplement, section 5.2): `jmp *rel32(%rip)`, with or without `bnd` and `endbr64` before it.
+/// Returns true if `start`, the first bytes of a function, is a jump to an address that is read from memory, as in an entry of a
+/// PLT (System V ABI, AMD64 supplement, section 5.2): `jmp *rel32(%rip)`, with or without `bnd` and `endbr64` before it.
 #[inline(always)]
 #[must_use]
 const fn is_jump_through_memory(start: u64) -> bool {
@@ -94,18 +94,18 @@ pub(crate) fn can_return_to(address: u64, memory: &mut impl Memory, table: &mut 
     }
     let found = table.lookup(if called == NO_CALL { address.wrapping_sub(1) } else { called });
     if called == NO_CALL {
-        // The first function of a goroutine has the second instruction of `runtime.goexit` as its return address
-        // (`newproc1`, src/runtime/proc.go of Go).
+        // In the outermost function, no call is needed either: the first function of a goroutine returns to the
+        // second instruction of `runtime.goexit` (`newproc1`, src/runtime/proc.go of Go).
         return found.kind == Kind::Generated || found.rule.cfa_kind == cfa::END;
     }
-    // A PLT entry has a rule, but it only jumps to the function.
+    // The called address has a rule if it is a PLT entry. The entry only jumps to the function, which may have no rows.
     found.kind != Kind::Rule
         || matches!(found.rule.cfa_kind, cfa::NONE | cfa::PLT)
         || memory.code(called).is_some_and(is_jump_through_memory)
 }
 
-/// Returns true if code with or without rows can return to `address`: as [`can_return_to`], but the call before it may lead
-/// anywhere.
+/// Returns true if any code can return to `address`. Unlike in [`can_return_to`], the call before `address` may also lead
+/// to code with rows.
 #[inline(always)]
 pub(crate) fn follows_call(address: u64, memory: &mut impl Memory, table: &mut impl Table) -> bool {
     let Some(before) = memory.code(address.wrapping_sub(8)) else { return false };

@@ -18,7 +18,7 @@ const MAX_FRAME_BYTES: u64 = 8 << 20;
 const MAX_FRAME_POINTER_BYTES: u64 = 1 << 20;
 
 /// Limit for the distance in bytes from the stack pointer of the function that calls `main` to the start of the stack.
-/// The functions of musl between the two need about 100.
+/// The frames of musl's functions in between take about 100 bytes.
 const MAX_START_BYTES: u64 = 256;
 
 /// Offset of the saved registers in a signal frame of x86-64: `uc_mcontext` in `struct ucontext`
@@ -48,8 +48,8 @@ const LEAF: u32 = 1 << 4;
 const FROM_GAP: u32 = 1 << 5;
 /// The last frame without rows is in an object without a table.
 const WITHOUT_TABLE: u32 = 1 << 6;
-/// The current frame was found by the frame pointer of code without a table. It counts if it is outermost, or if its
-/// caller is found, too.
+/// The current frame was found by the frame pointer of code without a table. The walk keeps this frame only if it is
+/// outermost, or if its caller is found too.
 const UNPROVEN: u32 = 1 << 7;
 /// The step in progress looks for the caller of a frame that needs a proof ([`UNPROVEN`]).
 const PROVING: u32 = 1 << 8;
@@ -126,8 +126,8 @@ impl Walk {
         self.leaf[number & (NUMBERED - 1)]
     }
 
-    /// Returns a walk at `position`, after all of `frames` except the last: the next step finds the last frame again.
-    /// `leaf` has the registers of the leaf frame. The hash began with `seed`.
+    /// Returns a walk at `position`, with all of `frames` except the last one. The next step finds the last frame
+    /// again. `leaf` has the registers of the leaf frame. The hash began with `seed`.
     #[must_use]
     pub fn resume(position: Position, seed: u64, frames: &[u64], leaf: [u64; NUMBERED]) -> Self {
         let Position { ip, sp, fp, flags, depth } = position;
@@ -152,8 +152,8 @@ impl Walk {
     }
 
     /// Returns the end of a walk that has ended with [`End::NoRow`]. `stack_start` is the start address of the main thread's
-    /// stack. If the last frame is close to this address, only the C library's functions that start the program can be missing:
-    /// they have no call frame information.
+    /// stack. If the last frame is close to this address, the walk is complete: only functions of the C library that start the
+    /// program are missing, which have no call frame information.
     #[inline(always)]
     #[must_use]
     pub const fn end_without_row(&self, stack_start: u64) -> End {
@@ -180,7 +180,8 @@ impl Walk {
         }
         let is_return = self.flags & RETURN != 0;
         let found = table.lookup(if is_return { self.ip.wrapping_sub(1) } else { self.ip });
-        // If a uretprobe has replaced the return address, it points to a trampoline, which is not in a file.
+        // A return address that a uretprobe has replaced is the address of a trampoline. The trampoline is in no file,
+        // so it has no rule.
         if is_return && found.kind != Kind::Rule && self.restore_original_return(table) {
             return ControlFlow::Continue(());
         }
@@ -227,8 +228,8 @@ impl Walk {
         }
     }
 
-    /// Returns true if the current frame needs a proof, and its rule has found a word that is no return address. A step by
-    /// frame pointer has its own checks.
+    /// Returns true if the current frame needs a proof, and the word that its rule has found is no return address. A frame
+    /// that was found by frame pointer has passed other checks.
     #[inline(always)]
     fn lacks_proof(&self, cfa: u64, return_address: u64, memory: &mut impl Memory, table: &mut impl Table) -> bool {
         if self.flags & (PROVING | BY_FP) != PROVING {
@@ -253,8 +254,8 @@ impl Walk {
         End::NoTable
     }
 
-    /// Replaces the current return address by the original one if a uretprobe had changed it. Returns true if it was
-    /// replaced.
+    /// Restores the current return address if a uretprobe has replaced it. Returns true if the original return
+    /// address was restored.
     #[inline(always)]
     fn restore_original_return(&mut self, table: &mut impl Table) -> bool {
         match table.original_return(self.sp.wrapping_sub(8)) {
@@ -322,7 +323,7 @@ impl Walk {
             }
             _ => return Err(End::RegisterLost),
         };
-        // The frame pointer is stored below the return address: reading it first brings both into the window.
+        // The frame pointer is stored below the return address, so a read of the frame pointer brings both words into the window.
         self.restore_fp(rule, cfa, memory)?;
         Ok(Caller::Call { cfa, return_address: word(memory, source)? })
     }
@@ -347,7 +348,7 @@ impl Walk {
     }
 
     /// Returns the caller of Go's `runtime.asmcgocall`. The caller is on another stack, so its frame can be at any address.
-    /// Code in C saves the frame pointer, and `runtime.asmcgocall` leaves it as it is.
+    /// The frame pointer register stays the same: code in C restores it, and `runtime.asmcgocall` does not change it.
     #[inline(always)]
     fn on_goroutine(&self, rule: &Rule, memory: &mut impl Memory) -> Result<Caller, End> {
         let (goroutine, distance) = (plus(self.sp, rule.extra), plus(self.sp, rule.cfa_offset));
@@ -389,8 +390,8 @@ impl Walk {
     /// Finds the caller in code without rows: the frame pointer points to the caller's saved frame pointer, and the
     /// return address is above that.
     ///
-    /// The register may have any other value, or still hold the frame pointer of an outer function. The frame is accepted only
-    /// if a call precedes the return address, and only if this call can have led to code without rows.
+    /// The frame pointer register may also have any other value, or still hold the frame pointer of an outer function. Therefore
+    /// the frame is accepted only if a call precedes the return address, and this call can lead to code without rows.
     ///
     /// Compilers that write no table for an object may keep no frame pointers either. So a frame that was found from an
     /// object without a table is rejected unless it is outermost, or the next step finds its caller.
@@ -415,8 +416,8 @@ impl Walk {
         }
         self.fp = memory.word(pointer).ok_or(cut)?;
         let return_address = memory.word(pointer.wrapping_add(8)).filter(|&address| address != 0).ok_or(cut)?;
-        // A saved frame pointer does not point into its own frame. If it points elsewhere, the caller may have rows and
-        // use the register for another value.
+        // A saved frame pointer does not point into the frame that saves it. Any other value is accepted, because the
+        // caller may have rows and use the register for another value.
         if self.fp >= self.sp && self.fp < cfa {
             return Err(cut);
         }

@@ -55,8 +55,8 @@ impl Window {
         self.bytes = 0;
     }
 
-    /// Fills the buffer with the words from `address` on. If some of them are unreadable, as near the end of the stack,
-    /// it reads the first `least` words only. Words that cannot be read are arbitrary.
+    /// Fills the buffer with the words from `address` on. If some of these words are unreadable, as near the end of the
+    /// stack, it reads the first `least` words only. Words that were not read are arbitrary.
     #[inline(always)]
     pub fn fill(&mut self, address: u64, least: usize, source: &mut impl ReadMemory) {
         self.base = address;
@@ -101,14 +101,14 @@ impl<R: ReadMemory> Memory for WindowedMemory<'_, R> {
                 window.bytes = WINDOW_WORDS as u64 * 8;
                 return Some(window.words[0]);
             }
-            // A failed read may have overwritten part of the words. Near the end of the stack, one word may still be
-            // readable.
+            // A failed read may have overwritten part of the words, so the window is empty. Near the end of the
+            // stack, the word itself may still be readable.
             window.bytes = 0;
         }
         self.code(address)
     }
 
-    /// Reads from the source, so that the words of the stack stay in the window.
+    /// Reads from the source, not through the window, so that the words of the stack stay in the window.
     #[inline(always)]
     fn code(&mut self, address: u64) -> Option<u64> {
         let mut word = [0];

@@ -62,7 +62,7 @@ pub(super) const MIMALLOC: KnownAllocator =
 pub const ALLOCATORS: &[KnownAllocator] = &[
     JEMALLOC,
     MIMALLOC,
-    // The tcmalloc of gperftools has a prefix; the newer tcmalloc has none.
+    // The functions of gperftools' tcmalloc have a prefix. The functions of the newer tcmalloc have none.
     KnownAllocator {
         name: "tcmalloc",
         prefixes: &["tc_"],

@@ -6,7 +6,7 @@ use super::allocators::{ALLOCATORS, JEMALLOC, KnownAllocator, MIMALLOC};
 /// Rule that finds a function's symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Naming {
-    /// A name of the C library. Other allocators have it too, some with a prefix.
+    /// A function name of the C library. Other allocators define the same name, some with a prefix.
     Standard,
     /// A name of this allocator, with the same prefix as its standard names.
     Own(&'static KnownAllocator),
@@ -106,7 +106,7 @@ const REALLOC_PRODUCT: Signature = Signature::ReallocProduct { old: 0, count: 1,
 const FREE: Signature = Signature::Free { block: 0 };
 const FREE_AROUND: Signature = Signature::FreeAround { block: 0 };
 
-/// A function of the C library that frees blocks that were freed before. It may have no symbol.
+/// A function of the C library that frees blocks for a second time. It may have no symbol.
 pub const REPEATS_FREES: Function = row("repeated free", Signature::RepeatFrees, Naming::Code);
 
 /// A function of the C++ runtime that an allocating function calls after it has failed. The probe may be at a PLT stub

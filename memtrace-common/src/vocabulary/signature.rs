@@ -70,9 +70,9 @@ pub enum Signature {
         /// Argument with the block's address.
         block: Argument,
     },
-    /// Calls functions that free blocks. These blocks were freed before.
+    /// Calls functions that free blocks for a second time.
     RepeatFrees,
-    /// An allocating function calls it after it has failed, to get the new handler or to throw an exception.
+    /// An allocating function that has failed calls this function to get the new handler, or to throw an exception.
     AllocFailure,
 }
 
@@ -95,8 +95,8 @@ pub mod counting {
     /// Program at the entry of a function that frees the block in its first argument. The size of the block is in front
     /// of the block.
     pub const SIZED_FREE_PROGRAM: &str = "count_sized_free";
-    /// Program at a later instruction of a function that frees the block in its first argument. A register then has the word in
-    /// front of the block ([`SizeCookie`]).
+    /// Program at a later instruction of a function that frees the block in its first argument. At this instruction, a register
+    /// holds the word in front of the block ([`SizeCookie`]).
     pub const LOADED_FREE_PROGRAM: &str = "count_loaded_free";
 
     /// BPF cookie that names the register with the word in front of a block. This word holds the size of the block.
@@ -151,7 +151,7 @@ impl Cookie {
     /// Lowest bit of the index of the function in the table of functions. The bits are 0 if calls are not timed.
     const FUNCTION_SHIFT: u32 = 16;
 
-    /// Bit that is set if the function's allocator stores the size of each block in front of the block, as glibc does.
+    /// Bit that is set if the function's allocator stores the size of each block in front of this block, as glibc does.
     pub const HAS_SIZES: u64 = 1 << 63;
 
     /// Returns the cookie with the bit [`Self::HAS_SIZES`].

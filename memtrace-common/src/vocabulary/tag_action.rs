@@ -16,7 +16,8 @@ pub enum TagAction {
     SetCall = 4,
     /// Moves a block to the current thread and tag.
     Claim = 5,
-    /// Sets the tag of a block of the current call of a wrapper: the last block without a tag, else the next one.
+    /// Sets the tag of a block in the current call of a wrapper: of the last block if it has no final tag yet, else of
+    /// the next block.
     SetLast = 6,
     /// Begins a call of a wrapper: a function that allocates a block and asks for the tag of the block.
     EnterWrapper = 7,

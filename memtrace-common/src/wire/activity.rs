@@ -13,7 +13,7 @@ pub const MAX_ACTIVE_THREADS: usize = 1 << 14;
 /// Number of sites with a counter of the spans that begin there. The last counter also counts the spans of all further sites.
 pub const COUNTED_SITES: u32 = 1024;
 
-/// Stands for the CPU time and the allocated bytes of a thread without a [`ThreadState`].
+/// CPU time or number of allocated bytes in the record of a thread without a [`ThreadState`].
 pub const UNKNOWN_USAGE: u64 = u64::MAX;
 
 /// Sequence number in the record of a thread without a [`ThreadState`].
@@ -56,10 +56,11 @@ pub struct ActivityRecord {
     pub site: u32,
     /// Thread that may hold the futex, in the pid namespace of the process; 0 if it is not known.
     pub holder: u32,
-    /// Thread of the process that ended the futex wait, in the root pid namespace; 0 if it is not known.
+    /// Id of the thread that ended the futex wait, in the root pid namespace; 0 if it is not known. It belongs to the
+    /// same process.
     pub waker: u32,
-    /// Sequence number of the step, or [`UNKNOWN_SEQUENCE`]. The number of the thread's next record is the same, or the
-    /// next one after a step that is [counted](ActivityStep::is_counted). Otherwise, records in between were lost.
+    /// Sequence number of the step, or [`UNKNOWN_SEQUENCE`]. If the step is [counted](ActivityStep::is_counted), the thread's
+    /// next record has the next number, else the same number. Any other number means that records in between were lost.
     pub sequence: u32,
     /// Padding: zero.
     pub reserved: u32,
@@ -140,8 +141,8 @@ impl ActivityStep {
         | 1 << Self::LockRelease as u32
         | 1 << Self::TailCall as u32;
 
-    /// Returns true if sequence numbers count the step with the number `step`: it begins or ends a span. The loss of
-    /// another step changes no span but its own.
+    /// Returns true if sequence numbers count the step with the number `step`, because it begins or ends a span. The
+    /// loss of any other step does not change the spans of other records.
     #[inline(always)]
     #[must_use]
     pub const fn is_counted(step: u32) -> bool {
@@ -183,7 +184,8 @@ pub struct FutexWait {
     pub address: u64,
     /// Thread that may hold the futex, in the pid namespace of the process; 0 if it is not known.
     pub holder: u32,
-    /// Thread of the process that has last woken the waiting thread, in the root pid namespace; 0 if there is none.
+    /// Id of the thread that last woke the waiting thread, in the root pid namespace; 0 if there is none. It belongs to
+    /// the same process.
     pub waker: u32,
     /// Use of the futex: a constant of [`futex_use`].
     pub usage: u32,
@@ -200,10 +202,11 @@ pub mod futex_use {
     /// of a thread: the kernel clears the futex word at the exit.
     pub const MAYBE_JOIN: u32 = 1;
 
-    /// As [`MAYBE_JOIN`], and a thread that exits has woken the waiting thread.
+    /// As [`MAYBE_JOIN`], and an exiting thread has woken the waiting thread.
     pub const JOIN: u32 = 2;
 
-    /// The thread waits until the word is not 0, as a semaphore does. A lock that is held is not 0.
+    /// The thread waits until the futex word is not 0, as in a wait for a semaphore. The futex is no lock: the word of
+    /// a held lock is not 0.
     pub const EVENT: u32 = 3;
 }
 
@@ -254,7 +257,7 @@ pub mod call_time {
     }
 }
 
-/// Counters of the steps of all threads. They count the steps with lost records too.
+/// Counters of the steps of all threads, including steps whose records were lost.
 pub mod step_count {
     use super::{ActivityStep, COUNTED_SITES};
 

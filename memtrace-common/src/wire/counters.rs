@@ -21,8 +21,8 @@ pub mod counter {
     pub const FILTERED_BYTES: u32 = FILTERED + 1;
     /// Number of allocator calls inside other allocator calls, which are not recorded.
     pub const NESTED: u32 = FILTERED + 2;
-    /// Number of process events that the second or third program has handled, because the kernel skipped the first
-    /// program.
+    /// Number of process events that the second or third redundant program has handled, because the kernel skipped
+    /// the first one.
     pub const STOOD_IN: u32 = FILTERED + 3;
     /// Number of times that all programs at `sys_enter` were in progress on one CPU, so that the kernel may have
     /// skipped them for a call. The next index has the number for `sys_exit`.

@@ -18,8 +18,8 @@ pub struct DroppedBlocks {
     pub bytes: u64,
 }
 
-/// Dropped blocks of the current process, before the record of its exec or exit, in the first ring. If other processes share
-/// the memory after the exit, there is another record before the last of them leaves.
+/// Dropped blocks of a process, in the first ring. The record precedes the record of the exec or exit. If other processes
+/// still share the memory after the exit, another record follows when the last of them leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct DroppedRecord {

@@ -30,8 +30,8 @@ macro_rules! kernel_layouts {
             }
 
             impl $layout {
-                /// Value in the BPF object before the loader sets the offsets. [`Self::known`] is 1: if the object is loaded
-                /// unchanged, the verifier checks the code that uses the members too.
+                /// Value in the BPF object before the loader sets the offsets. [`Self::known`] is 1, so that the verifier
+                /// also checks the code that uses the members if the object is loaded unchanged.
                 pub const UNRESOLVED: Self = Self { known: 1, $($field: 0),* };
 
                 /// Looks up every member with `offset_of`.

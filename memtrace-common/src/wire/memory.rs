@@ -29,8 +29,8 @@ pub mod fault {
     pub const PRESENT: u64 = 1 << 0;
     /// The access was a write.
     pub const WRITE: u64 = 1 << 1;
-    /// The fault has mapped the huge page that contains the address, or made it writable. These records are never
-    /// sampled. If the page is in the sample, a record of the same fault without this flag comes first.
+    /// The fault has mapped the huge page that contains the address, or made it writable. Such a record does not depend on the
+    /// sample of pages. If the page is in the sample, a record of the same fault without this flag comes first.
     pub const HUGE: u64 = 1 << 2;
 }
 
@@ -89,7 +89,7 @@ pub struct ShareRecord {
 /// Maximum number of processes that share the memory of another process. Further processes are counted apart.
 pub const MAX_SHARERS: usize = 1 << 13;
 
-/// Bit of the number of sharers of a process: the process has exited.
+/// Bit in the count of a process's sharers. It is set when the process has exited before its sharers.
 pub const MAIN_HAS_EXITED: u64 = 1 << 63;
 
 /// Returns the index of the ring for records about the pages and mappings of process `pid`. If `forks` are recorded,

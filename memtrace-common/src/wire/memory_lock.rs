@@ -19,8 +19,8 @@ pub mod rwsem {
     /// Bits of `count` that are set while the lock is held: `RWSEM_WRITER_LOCKED`, and the number of readers. The other bits
     /// are flags of tasks that wait for the lock.
     pub const HELD: u64 = 1 | (u64::MAX >> 1) & !0xff;
-    /// Flags in `owner`: `RWSEM_OWNER_FLAGS_MASK`. The other bits are the address of a `task_struct`: of the writer, or of the
-    /// last reader.
+    /// Flags in `owner`: `RWSEM_OWNER_FLAGS_MASK`. The other bits are the address of the `task_struct` of the writer, or of
+    /// the last reader.
     pub const OWNER_FLAGS: u64 = 3;
 }
 

@@ -20,8 +20,8 @@ pub mod filter_mode {
 pub struct Decision {
     /// Flags of [`decision`].
     pub flags: u32,
-    /// Real user id of the current thread at the decision. With [`decision::TRACER`] and [`decision::UNDECIDED`], that at the
-    /// exec.
+    /// Real user id of the current thread at the decision. If the flags are [`decision::TRACER`] and [`decision::UNDECIDED`],
+    /// it is the user id at the exec.
     pub user: u32,
     /// Number of changes of cgroups and names, in all processes, before the decision.
     pub changes: u64,
@@ -66,8 +66,8 @@ pub mod filter_key {
     pub const CGROUP: u64 = 4;
     /// Name of the current thread, in the encoding of [`COMM`]. It selects allocations, not processes.
     pub const THREAD: u64 = 5;
-    /// Executable of a memtrace and real user id: inode, then the result of [`super::tracer_value`]. The user id is the
-    /// id that the process had at its exec, if its parent belonged to a memtrace.
+    /// Executable of a memtrace and real user id: inode, then the result of [`super::tracer_value`]. If the parent of
+    /// the process belonged to a memtrace, the user id is the one that the process had at its exec.
     pub const TRACER: u64 = 6;
 }
 
@@ -78,8 +78,8 @@ pub const fn tracer_value(device: u32, user: u32) -> u64 {
     device as u64 | (user as u64) << 32
 }
 
-/// Capabilities of tracers: `CAP_SYS_ADMIN` and `CAP_BPF` (include/uapi/linux/capability.h). A process without them in the
-/// initial user namespace is no memtrace, even if it runs the executable as root, as in a container.
+/// Capabilities of tracers: `CAP_SYS_ADMIN` and `CAP_BPF` (include/uapi/linux/capability.h). A process without these capabilities
+/// in the initial user namespace is no memtrace, even if it runs memtrace's executable as root, as in a container.
 pub const TRACER_CAPABILITIES: u64 = 1 << 21 | 1 << 39;
 
 /// Rules that select threads. Allocations of other threads are not recorded.

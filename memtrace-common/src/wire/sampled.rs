@@ -22,7 +22,7 @@ pub struct SampledAllocRecord {
     pub size: u64,
     /// Id of the stack, as in an [`super::AllocRecord`].
     pub stack: u64,
-    /// Size in bytes for which the sampler has drawn the block. If `interval` is 0: number of bytes that the block stands
+    /// Size in bytes that the sampler used to draw the block. If `interval` is 0, number of bytes that the block stands
     /// for.
     pub drawn: u64,
     /// Sampling interval and level of thinning: an [`IntervalWord`].
@@ -62,7 +62,7 @@ pub struct ValuePlace {
     pub kind: u8,
     /// DWARF number of the register.
     pub register: u8,
-    /// Number of upper bits that do not belong to the value: 64 less the bits of the value, below 64.
+    /// Number of upper bits that do not belong to the value: 64 minus the bits of the value. It is below 64.
     pub unused_bits: u8,
     /// 1 if the value is signed, else 0.
     pub signed: u8,
@@ -73,7 +73,7 @@ pub struct ValuePlace {
 }
 
 impl ValuePlace {
-    /// Returns the value in a word: without the bits above it, and with its sign.
+    /// Returns the value in the lower bits of `word`, with its sign. The bits above the value are ignored.
     #[inline(always)]
     #[must_use]
     pub const fn value_in(self, word: u64) -> u64 {
@@ -117,17 +117,17 @@ pub struct SampledFunction {
     pub address: ValuePlace,
     /// Size of the block.
     pub size: ValuePlace,
-    /// Size for which the sampler draws the block; for [`interval_kind::WEIGHTED`], number of bytes that the block stands for.
+    /// Size that the sampler uses to draw the block; for [`interval_kind::WEIGHTED`], number of bytes that the block stands for.
     pub drawn: ValuePlace,
     /// Number of bytes that the sampler adds to the drawn size of each block.
     pub extra: u32,
     /// Kind of the sampling interval: a constant of [`interval_kind`].
     pub interval_kind: u32,
-    /// Bytes from the probed instruction to the variable with the sampling interval; for [`interval_kind::STACK`], from the stack
-    /// pointer to the word with it.
+    /// Bytes from the probed instruction to the variable with the sampling interval; for [`interval_kind::STACK`], bytes from the
+    /// stack pointer to the word with the interval.
     pub interval: i64,
-    /// Bytes from the probed instruction to the list of sampled blocks. Calls with another list as their first argument report no
-    /// sample; 0 if all calls report one.
+    /// Bytes from the probed instruction to the list of sampled blocks. A call whose first argument is another list reports no
+    /// sample. The value is 0 if all calls report a sample.
     pub list: i64,
     /// Id that user space gave the allocator; 0 if records do not name allocators.
     pub allocator: u32,

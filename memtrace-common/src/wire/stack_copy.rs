@@ -14,8 +14,8 @@ pub mod copy_kind {
     pub const END: u32 = 0x101;
 }
 
-/// Number of 8-byte words of a piece, which has 1 KiB. Pieces are aligned to their size, so that each is readable as a
-/// whole or not at all.
+/// Number of 8-byte words of a piece, which has 1 KiB. Pieces are aligned to their size, so that a piece is readable
+/// either as a whole or not at all.
 pub const PIECE_WORDS: usize = 128;
 /// Size of a piece in bytes.
 pub const PIECE_BYTES: u64 = PIECE_WORDS as u64 * 8;
@@ -63,7 +63,7 @@ pub struct CopyEnd {
     pub fp: u64,
     /// Flags of the walk, as `memtrace-unwind` defines them.
     pub flags: u32,
-    /// Process, in the root pid namespace: the one that had the memory first, if processes share their memory.
+    /// Process id, in the root pid namespace. If processes share their memory, it is the process that had the memory first.
     pub pid: u32,
     /// Start address of the main thread's stack.
     pub stack_start: u64,

@@ -26,7 +26,7 @@ pub const MAX_TAG_FUNCTIONS: usize = 64;
 /// Maximum number of pointers between an argument and the tag.
 pub const MAX_TAG_STEPS: usize = 2;
 
-/// Number of distinct values of an argument that are counted separately.
+/// Maximum number of values of an argument that have a count of their own.
 pub const SEEN_VALUES: usize = 8;
 
 /// Identity of a tag.
@@ -58,7 +58,7 @@ pub struct TagEntry {
 pub struct TagFunctionState {
     /// Number of pointers between the argument and the tag: 0 to [`MAX_TAG_STEPS`].
     pub steps: u32,
-    /// Numbers that are added to the argument and to each pointer.
+    /// Offsets in bytes: the first one is added to the argument, each of the others to a pointer.
     pub offsets: [i32; MAX_TAG_STEPS + 1],
     /// Number of calls.
     pub calls: u64,

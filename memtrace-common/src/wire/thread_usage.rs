@@ -54,8 +54,8 @@ pub struct ThreadRecord {
     pub thread_pointer: u64,
     /// State of the task: the bits of `__state` and `exit_state`.
     pub state: u32,
-    /// The bit [`COUNTERS_READ`] or [`COUNTERS_UNREADABLE`] at the exit of a thread if the allocator of its process has
-    /// counters of its own, else 0.
+    /// At the exit of a thread, [`COUNTERS_READ`] or [`COUNTERS_UNREADABLE`] if the allocator of the process has its
+    /// own counters, else 0.
     pub flags: u32,
     /// Name of the thread.
     pub comm: [u8; COMM],
@@ -94,8 +94,8 @@ pub struct ProcessUsage {
     pub comm: [u8; COMM],
 }
 
-/// Bit of [`ProcessUsage::flags`]: a thread of the process has exited when no thread was live any more. Threads that
-/// began to exit before may not be counted yet.
+/// Bit of [`ProcessUsage::flags`]: a thread of the process has exited, and no live thread was left. Threads that
+/// began to exit before it may not be counted yet.
 pub const PROCESS_EXITED: u64 = 1;
 /// Bit of [`ProcessUsage::flags`]: the OOM killer has selected the process.
 pub const PROCESS_OOM_KILLED: u64 = 2;

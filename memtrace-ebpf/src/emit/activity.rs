@@ -78,8 +78,8 @@ pub fn lifetime(thread: Thread, step: ActivityStep, sequence: u32) {
     send(thread, since_start(), StepState { cpu: 0, allocated: 0, sequence }, Step::new(step), true);
 }
 
-/// Records the end of a thread: since its exec, its id belongs to no thread. The record has no name: the current thread has the
-/// name of the new executable.
+/// Records the end of the thread id that the current thread had before its exec. The record has no name, because the current
+/// thread already has the name of the new executable.
 #[inline(always)]
 pub fn end_at_exec(thread: Thread, sequence: u32) {
     send(thread, since_start(), StepState { cpu: 0, allocated: 0, sequence }, Step::new(ActivityStep::Exit), false);
@@ -117,7 +117,7 @@ fn send(thread: Thread, time: u64, state: StepState, step: Step, has_comm: bool)
     entry.submit(NO_WAKEUP);
 }
 
-/// Copies the C string at `address` of the process. If it cannot be read, `into` gets its address.
+/// Copies the C string at `address` of the process. If the string cannot be read, stores its address in `into`.
 ///
 /// # Safety
 ///

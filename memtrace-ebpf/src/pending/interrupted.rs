@@ -1,14 +1,14 @@
-//! Interrupted calls: other code of the program runs inside them, a signal handler or the code that follows a failed
-//! allocation.
+//! Interrupted calls: allocator calls during which a signal handler runs, or the code of the program that follows a
+//! failed allocation.
 //!
-//! A signal can be delivered inside an allocator call. An allocation in its handler is not nested in that call. So when
-//! a handler is about to run, the pending call is moved to a stack of interrupted calls. An interrupted call becomes
-//! pending again when it returns, or when it makes a nested call itself. The stack pointers show that a call is nested in an
-//! interrupted call: no signal frame fits between them.
+//! A signal can be delivered inside an allocator call. An allocation in its handler is not nested in that call. So when a
+//! handler is about to run, the pending call is moved to a stack of interrupted calls. An interrupted call becomes pending
+//! again when it returns, or when it makes a nested call itself. A call is nested in an interrupted call if no signal frame
+//! fits between their stack pointers.
 //!
-//! An `operator new` that fails calls the new handler, or throws an exception. The handler may free blocks, and the
-//! exception object is a block that the handler of the exception frees. So a call that fails is interrupted too. It has
-//! no nested calls any more. It becomes pending again if it returns. An exception can end it instead.
+//! An `operator new` that fails calls the new handler, or throws an exception. The new handler may free blocks. The
+//! exception object is a block that is freed after the exception was caught. So a failed call counts as interrupted
+//! too, and later calls are not nested in it. It becomes pending again if it returns. An exception can end it instead.
 
 use core::mem::zeroed;
 
@@ -28,7 +28,7 @@ const DEPTH: usize = 4;
 /// Maximum number of threads with interrupted calls.
 const THREADS: usize = 4096;
 
-/// Lower bound of the stack bytes that a signal frame takes. The smallest frame of x86-64 takes 1080: the red zone,
+/// Lower bound of the size of a signal frame in bytes. The smallest frame of x86-64 takes 1080 bytes: the red zone,
 /// `struct rt_sigframe` and the floating point state (arch/x86/include/asm/sigframe.h).
 const SIGNAL_FRAME: u64 = 1024;
 
@@ -168,7 +168,7 @@ fn word_at(stack_pointer: u64) -> u64 {
 }
 
 /// Returns true if a failed call has ended without a return. `stack_pointer` is the value at the entry of another function.
-/// Either it is not below the frame of the failed call, or the return address of the failed call has been overwritten.
+/// The failed call has ended if `stack_pointer` is not below its frame, or if its return address has been overwritten.
 #[inline(always)]
 fn has_ended(call: &Interrupted, stack_pointer: u64) -> bool {
     stack_pointer >= call.stack_pointer || word_at(call.stack_pointer) != call.return_address

@@ -79,7 +79,7 @@ fn activity_thread_exit(_context: RawTracePointContext) -> i32 {
     if gate::is_open_for_current() {
         emit::lifetime(thread, ActivityStep::Exit, activity::sequence(thread.tid));
     }
-    // The states that remain when the gate closes show user space which threads have lost their last records.
+    // After the gate has closed, the states stay. They show user space which threads have lost their last records.
     if gate::is_open() {
         activity::forget(thread.tid);
     }
@@ -152,7 +152,8 @@ fn futex_enter(context: RawTracePointContext) -> i32 {
             (word(address.wrapping_add(GLIBC_OWNER)), futex_use::UNKNOWN)
         }
         operation::WAIT | operation::WAIT_BITSET if expected == 0 => (0, futex_use::EVENT),
-        // The wake at the exit of a thread has no private flag (`mm_release`, kernel/fork.c), so the wait has none.
+        // When a thread exits, the kernel wakes this futex without the private flag (`mm_release`, kernel/fork.c). So
+        // the wait for the exit has no private flag either.
         operation::WAIT | operation::WAIT_BITSET if is_shared && expected <= HOLDER => {
             (expected, futex_use::MAYBE_JOIN)
         }
@@ -163,8 +164,8 @@ fn futex_enter(context: RawTracePointContext) -> i32 {
     0
 }
 
-/// `TP_PROTO(struct task_struct *p)`, include/trace/events/sched.h. The program runs in the waker, or in the thread
-/// that the waker has interrupted. It runs for each wake on the machine, so it first looks up the woken thread.
+/// `TP_PROTO(struct task_struct *p)`, include/trace/events/sched.h. The program runs in the waker, or in the thread that the
+/// waker has interrupted. The program runs for each wake on the machine, so it first looks up the woken thread.
 ///
 /// The current thread is the waker if it belongs to the process of the woken thread, and exits or is in a system call
 /// that wakes threads at the same address. Timers and signals wake threads from other contexts. If a timer interrupts such a
@@ -231,8 +232,8 @@ fn futex_exit(context: RawTracePointContext) -> i32 {
 }
 
 /// Records the pending futex wait of the current thread. `result`: result of the system call. A chain of calls has 512
-/// bytes of stack (`check_max_stack_depth`, kernel/bpf/verifier.c). In a function of its own, the record needs none of them
-/// during the walk.
+/// bytes of stack (`check_max_stack_depth`, kernel/bpf/verifier.c). The record is made in a function of its own, so that it
+/// takes no stack during the walk.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn activity_record_wait(stack: u64, duration: u64, result: u64) -> u64 {

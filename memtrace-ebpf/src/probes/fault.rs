@@ -1,8 +1,8 @@
 //! Page faults.
 //!
-//! Raw tracepoints report each fault before it is handled, with an error code that says if the page was present
-//! (arch/x86/mm/fault.c, `trace_page_fault_entries`). Kernels without these tracepoints have the software event for
-//! page faults. The software event for major faults follows a fault that has waited for a device.
+//! Raw tracepoints report each fault before the kernel handles it, with an error code that shows whether the page was
+//! present (arch/x86/mm/fault.c, `trace_page_fault_entries`). Kernels without these tracepoints have the software
+//! event for page faults. The software event for major faults occurs after a fault that has waited for a device.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::macros::{perf_event, raw_tracepoint};

@@ -7,8 +7,8 @@ use crate::pending::{self, Call, EnteredCall, Entry, Pending};
 use crate::thread::Thread;
 use crate::{arguments, emit, gate, late_tags, loss, private_stack, registers};
 
-/// Returns true if frees of the current process are recorded now. In this case, counts the hit, even if the call has a null
-/// pointer.
+/// Returns true if frees of the current process are recorded now, and counts the hit in this case. Calls with a null
+/// pointer count too.
 #[inline(always)]
 fn count_hit(thread: Thread) -> bool {
     let is_recorded = gate::recorded(thread).frees();
@@ -33,7 +33,7 @@ fn enter(context: &ProbeContext, address: u64) {
     }
 }
 
-/// Records the free of a block, after its allocation.
+/// Records the free of a block. If the record of the allocation still waits for a tag, it is sent first.
 #[inline(always)]
 fn free(context: &ProbeContext, thread: Thread, address: u64, frees_last_block: bool) {
     late_tags::before_free(context, thread, address);

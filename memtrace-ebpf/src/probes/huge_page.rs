@@ -1,7 +1,7 @@
 //! Page faults that map huge pages of anonymous memory.
 //!
-//! The programs are at the kernel functions that handle these faults. A fault at an address that is not in the sample
-//! of pages maps a huge page too, so each huge page is recorded when it is mapped.
+//! The programs are at the kernel functions that handle these faults. The sample of pages does not apply here: a
+//! fault at an address outside the sample maps a huge page too, so each mapped huge page is recorded.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::LruHashMap;
@@ -108,14 +108,15 @@ fn written_page(context: &FExitContext) -> Option<u64> {
     Some(address >> PAGE_SHIFT << PAGE_SHIFT)
 }
 
-/// Returns true unless another thread has mapped the huge page during this call, which began at `begin`. If another thread has,
-/// the kernel function finds the page mapped, and returns the same result (`__do_huge_pmd_anonymous_page`, mm/huge_memory.c).
+/// Returns true unless another thread has mapped the huge page during this call, which began at `begin`. The result of the
+/// kernel function does not show this: if it finds the page mapped, it returns the same result (`__do_huge_pmd_anonymous_page`,
+/// mm/huge_memory.c).
 #[inline(always)]
 fn is_first(thread: Thread, page: u64, begin: Option<u64>) -> bool {
     let key = HugePage { pid: address_space::main_process(thread.pid), reserved: 0, number: page >> HUGE_PAGE_SHIFT };
     // SAFETY: the value is copied.
     if let Some(end) = unsafe { HUGE_PAGES.get(&key) }.copied() {
-        // If another thread removes the entry first, its call is in progress too.
+        // If another thread has removed the entry first, its call ran at the same time, and the other thread records the page.
         if begin.is_some_and(|begin| begin < end) || HUGE_PAGES.remove(&key).is_err() {
             return false;
         }

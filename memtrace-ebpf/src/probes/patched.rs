@@ -1,4 +1,4 @@
-//! Instructions of the stub in a patched process. Threads pass them only with sampled blocks.
+//! Instructions of the stub in a patched process. A thread reaches them only with a sampled block.
 
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
@@ -35,8 +35,8 @@ fn record(context: &ProbeContext, thread: Thread) {
     emit::sampled_alloc(context, ring, thread, tag as u16, block, stack);
 }
 
-/// A realloc begins, and frees a sampled block unless it fails. Another thread can get the address before the realloc
-/// returns.
+/// A realloc begins, and frees a sampled block unless it fails. Another thread can get the address of the old block
+/// before the realloc returns.
 #[uprobe]
 fn patched_tentative(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);

@@ -91,7 +91,7 @@ impl<C: ExecContext> Event<C> for Exec {
             emit_end_of_sharer(context, thread);
         }
         address_space::forget(thread.pid);
-        // The processes that share its earlier memory must not keep its demotion after its exit.
+        // Other processes may still share its earlier memory. They must not delay the end of its demotion at its exit.
         address_space::forget_sharers(thread.pid);
         process_filter::exec(thread.pid);
         sampled_processes::forget(thread.pid);
@@ -136,7 +136,7 @@ impl<C: EbpfContext> Event<C> for Exit {
                 owner::emit(context, thread, task, RecordKind::Exit);
                 demotion::emit(context, thread);
                 let is_recorded = emit::process(context, thread, RecordKind::Exit);
-                // After the gate has closed, user space reads the sum.
+                // The sum is removed only while the gate is open. After the gate has closed, user space reads the sum.
                 if !is_shared {
                     demotion::forget(thread.pid);
                 }
@@ -163,12 +163,13 @@ impl<C: EbpfContext> Event<C> for Exit {
     }
 }
 
-/// Processes whose exit was handled lately, by process id: address of the first thread's task.
+/// Processes whose exit was handled lately: the address of the first thread's task, by process id.
 #[btf_map]
 static ENDED: LruHashMap<u32, u64, 1024> = LruHashMap::new();
 
 /// Returns true if no thread has handled the exit of process `pid` yet. The kernel decrements `signal->live` before the
-/// tracepoint, so several threads that exit at the same time can be the last one here. `task`: an exiting thread.
+/// tracepoint, so at this point, several threads that exit at the same time can each seem to be the last one. `task`:
+/// an exiting thread.
 #[inline(always)]
 fn begin_exit(pid: u32, task: u64) -> bool {
     let first_thread = kernel::read_word(task, field!(task.task_group_leader));
@@ -177,7 +178,7 @@ fn begin_exit(pid: u32, task: u64) -> bool {
     }
     // SAFETY: the value is one word, which is read as a whole.
     let handled = unsafe { ENDED.get(&pid) }.copied();
-    // The entry can be of an earlier process with this id, whose successor's fork was missed.
+    // The entry may belong to an earlier process with this id, if the fork of the current process was missed.
     if handled != Some(first_thread) {
         let _ = ENDED.insert(&pid, &first_thread, 0);
     }
@@ -203,7 +204,7 @@ impl Event for Fork {
             Some(child) if child != parent => {
                 demotion::start(context, child);
                 let _ = ENDED.remove(&child);
-                // The exit of an earlier process with this pid can have been missed, or a ring can lack its record.
+                // The exit of an earlier process with this pid may have been missed, or its record may be missing in a ring.
                 if address_space::forget(child) && gate::is_open() {
                     emit::process(context, Thread { pid: child, tid: child }, RecordKind::Unshare);
                 }

@@ -36,8 +36,8 @@ fn alloc_result(context: ProbeContext) -> u32 {
     }
     let entry = stack_pointer.wrapping_add(cookie.lowered());
     if block == 0 {
-        // A size site may have begun the call. If the function tries again, the result site of that attempt has the
-        // size.
+        // A size site may have begun this call. If the function tries again, the result site of the new attempt
+        // provides the size.
         pending::fail(thread, entry);
     } else if let Some(returned) = pending::result(&context, thread, entry, cookie, size) {
         let caller = Caller { ip: 0, stack_pointer: entry.wrapping_add(POPPED_BY_RETURN) };

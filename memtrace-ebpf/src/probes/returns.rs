@@ -95,8 +95,8 @@ fn returned_block(
             }
             result
         }
-        // The block has not been resized. Or the resized block would be dropped: no patch reports this call, so the sample of the
-        // block stays, with its earlier size.
+        // The block has not been resized, or the record of the resized block would be dropped. In the second case, no patch
+        // reports this call, so the block stays in the sample with its earlier size.
         Call::Resize if result < pending.size || demotion::drops_all(thread.pid) => {
             if pending.aux != 0 {
                 emit::undo_free(context, thread, pending.aux);

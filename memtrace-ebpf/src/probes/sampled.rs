@@ -1,4 +1,4 @@
-//! Functions and USDT probes that report samples which targets take of their own allocations.
+//! Functions and USDT probes of targets that report the samples of their own allocations.
 
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;

@@ -45,12 +45,12 @@ fn count_thread_exit(_context: RawTracePointContext) -> i32 {
 /// Counts the exit of the current thread of process `pid`, if the process is traced. `is_traced` is 1 if the filter has
 /// selected the process, else 0.
 ///
-/// The threads of a process can get here in another order than the kernel counts them in (`signal->live`, `do_exit`,
-/// kernel/exit.c). So the thread that is the last one in the kernel's count can be here before another thread, which
-/// then finds no filter decision any more. The sums of the process still show that the process was traced.
+/// The exiting threads of a process can reach this program in another order than the kernel counts them
+/// (`signal->live`, `do_exit`, kernel/exit.c). So another thread may follow the thread that the kernel counts as the
+/// last one. The filter decision is gone then, but the sums of the process still show that the process was traced.
 ///
-/// A chain of calls has 512 bytes of stack (`check_max_stack_depth`, kernel/bpf/verifier.c). In a function of its own,
-/// the record needs none of them in the filter.
+/// A chain of calls has 512 bytes of stack (`check_max_stack_depth`, kernel/bpf/verifier.c). The record is made in a
+/// function of its own, so that it takes no stack while the filter runs.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn usage_end_thread(pid: u32, is_traced: u32) -> u64 {
@@ -69,7 +69,7 @@ extern "C" fn usage_end_thread(pid: u32, is_traced: u32) -> u64 {
     if record.flags & COUNTERS_UNREADABLE != 0 {
         loss::count_without_log(LossReason::CountersUnreadable);
     }
-    // The sums precede the record, so they contain each exit that user space has read.
+    // The sums are updated before the record is sent, so they contain each exit that user space has read.
     processes::end_thread(&key, current, &record.usage, thread::is_last(current as u64));
     emit::thread_exit(&record);
     0

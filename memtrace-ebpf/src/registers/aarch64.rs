@@ -59,8 +59,8 @@ pub fn caller(registers: &Registers) -> u64 {
 }
 
 /// Returns a register by its number in the walk, which uses the numbers of x86-64: 6 is the frame pointer and 7 the
-/// stack pointer, here `stack_pointer`. Other numbers are DWARF numbers of aarch64, with values known in a leaf
-/// only.
+/// stack pointer, here `stack_pointer`. Other numbers are DWARF numbers of aarch64. The values of these registers are
+/// known in a leaf frame only.
 #[inline(always)]
 pub fn by_number(registers: &Registers, stack_pointer: u64, number: usize) -> u64 {
     match number {

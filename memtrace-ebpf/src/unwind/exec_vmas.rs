@@ -1,11 +1,11 @@
 //! Executable VMAs of a process, which are looked up ahead of page faults.
 //!
-//! At a page fault `bpf_find_vma` can look up one VMA only: interrupts are off, and the mmap lock is released by an
-//! interrupt (`bpf_mmap_unlock_get_irq_work`, kernel/bpf/mmap_unlock_work.h). Each new executable mapping invalidates
-//! the cached look-ups. Without a prefetch, most stacks of a process would be cut on kernels before Linux 6.1 if the
-//! process has just started or few of its pages are sampled. Newer kernels have a slower search without the lock.
-//! When a system call returns, any number of VMAs can be looked up. The prefetch follows a munmap, because the
-//! dynamic linker unmaps its cache file once it has mapped all libraries (`_dl_unload_cache`, elf/dl-cache.c).
+//! At a page fault `bpf_find_vma` can look up one VMA only: interrupts are off, and the helper releases the mmap lock in an
+//! interrupt (`bpf_mmap_unlock_get_irq_work`, kernel/bpf/mmap_unlock_work.h). Each new executable mapping invalidates the cached
+//! look-ups. Without a prefetch, most stacks of a process would be cut on kernels before Linux 6.1 if the process has just
+//! started or few of its pages are sampled. On newer kernels, a slower search without the lock is possible. When a system call
+//! returns, any number of VMAs can be looked up. The prefetch follows a munmap, because the dynamic linker unmaps its cache file
+//! once it has mapped all libraries (`_dl_unload_cache`, elf/dl-cache.c).
 
 use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::macros::btf_map;
@@ -127,7 +127,7 @@ extern "C" fn unwind_prefetch(slot: u32, pid: u32) -> u64 {
     0
 }
 
-/// Looks up a VMA at several addresses, because the cache has an entry for each [`DISTANCE`] bytes.
+/// Looks up a VMA at several addresses, because each entry of the cache is for a range of [`DISTANCE`] bytes.
 #[inline(always)]
 fn look_up(slot: u32, begin: u64, end: u64) {
     let step = (end.wrapping_sub(begin) / LOOKUPS).max(DISTANCE);

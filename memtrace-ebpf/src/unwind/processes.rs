@@ -30,8 +30,8 @@ const GENERATIONS: u32 = (1 << 31) - 1;
 /// With an `Option` the compiler could spill uninitialised fields, which the verifier refuses.
 const NO_ENTRY: Process = Process { pid: 0, generation: 0, code_pages: 0 };
 
-/// Returns the entry of the current process; makes a new one if its executable mappings have changed. Returns `None`
-/// if the process's number of executable pages cannot be read.
+/// Returns the entry of the current process. If its executable mappings have changed, makes a new entry. Returns
+/// `None` if the process's number of executable pages cannot be read.
 #[inline(always)]
 pub fn get(pid: u32) -> Option<Process> {
     // The entry is copied before it is checked: the memory of a replaced entry can become the entry of another

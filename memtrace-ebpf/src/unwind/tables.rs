@@ -34,7 +34,8 @@ type CacheHalf = [u64; cache::HALF as usize * size_of::<Entry>() / size_of::<u64
 /// The two halves of the cache. Programs on a CPU can preempt one another between the two words of an entry;
 /// [`cache`] detects such an entry.
 ///
-/// With an element of the map for each entry, each look-up would load the per-CPU address of the element.
+/// The halves are large elements: if each entry were an element of the map, each look-up would load the per-CPU address
+/// of the element.
 #[btf_map]
 static CACHE: PerCpuArray<CacheHalf, 2> = PerCpuArray::new();
 

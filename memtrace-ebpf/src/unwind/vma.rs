@@ -58,8 +58,8 @@ static VMA_CACHE: LruHashMap<RangeKey, Mapping, 16384> = LruHashMap::new();
 /// Maximum number of attempts while the mmap lock is held, or while a table is replaced.
 const TRIES: u32 = 64;
 
-/// Maximum number of attempts if each also searches without the mmap lock. A search misses a VMA only while its tree
-/// node is replaced.
+/// Maximum number of attempts if each attempt also searches without the mmap lock. Such a search misses a VMA only
+/// while the tree node of the VMA is replaced.
 const SEARCHES: u32 = 3;
 
 const FOUND: u64 = 0;
@@ -101,7 +101,7 @@ pub extern "C" fn unwind_find_mapping(slot: u32, pc: u64) -> u64 {
     }
     if result == FOUND
         && let Some(scratch) = Scratch::get(slot)
-        // A mapping without a table is not cached: the table may exist at the next look-up.
+        // A mapping whose table is missing is not cached, because the table may exist at the next look-up.
         && matches!((scratch.walk.mapping.pages_and_kind >> 24) as u8, mapping::TABLE | mapping::GENERATED)
     {
         for bits in RANGE_BITS {

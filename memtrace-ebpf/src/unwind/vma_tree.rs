@@ -3,8 +3,8 @@
 //! `bpf_find_vma` fails while another thread holds the mmap lock for writing or waits for it, until that thread is
 //! scheduled. At a page fault it also fails at the second VMA. Since Linux 6.1 the VMAs are in a maple tree
 //! (include/linux/maple_tree.h). Since Linux 6.1.24 the nodes of the tree are freed after an RCU grace period, so
-//! they can be read without the lock. In older kernels a node can be rewritten while it is read. In both cases a slot
-//! can change, so the caller checks the VMA.
+//! they can be read without the lock. In older kernels a node can be rewritten while it is read. In all kernels a
+//! slot can change during the search, so the caller checks the VMA that was found.
 
 use crate::kernel::read_word;
 use crate::settings::field;

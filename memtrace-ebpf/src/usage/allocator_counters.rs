@@ -57,8 +57,8 @@ pub fn add_last(pid: u32, ended: *mut task_struct, counters: &mut [u64; usage::C
     }
 }
 
-/// Removes the entry of the process `pid`, which calls exec, or has started with the id of an earlier process. User space
-/// inserts the entries before the programs count.
+/// Removes the entry of process `pid` when it calls exec, or when it starts with the id of an earlier process. User space
+/// inserts all entries before the programs begin to count.
 #[inline(always)]
 pub fn forget(pid: u32) {
     let _ = ALLOCATOR_COUNTERS.remove(&pid);

@@ -39,7 +39,7 @@ fn is_nested(counts: &mut ThreadCounts, stack_pointer: u64) -> bool {
         counts.nested += u32::from(counts.call & !HAS_SIZES != Call::RepeatFrees as u32);
         return true;
     }
-    // The frame of the pending call is gone, or the pending call has too many nested calls: its return was missed.
+    // The return of the pending call was missed: its frame is gone, or it has too many nested calls.
     counts.stack_pointer = 0;
     false
 }
@@ -123,9 +123,9 @@ pub fn begin_free(context: &impl EbpfContext, stack_pointer: u64, block: u64, ha
     begin(context, stack_pointer, Arguments { call: Call::Free, size: 0, block: 0, has_sizes });
 }
 
-/// Handles the entry of a function that an allocating function calls after it has failed. If the pending call has
-/// called it, the following calls are not nested, because code of the program makes them. There is room for one failed call: a
-/// call that fails in the code of another one, such as its new handler, is lost.
+/// Handles the entry of a function that an allocating function calls after it has failed. If the pending call has called this
+/// function, the calls that follow are not nested, because code of the program makes them. Only one failed call is kept. If
+/// another call fails inside it, such as in the new handler, that call is lost.
 #[inline(always)]
 pub fn interrupt_failed(context: &impl EbpfContext, stack_pointer: u64) {
     let Some(counts) = thread_counts::of_current() else { return };
@@ -143,8 +143,8 @@ pub fn interrupt_failed(context: &impl EbpfContext, stack_pointer: u64) {
     }
 }
 
-/// Handles the return of a call that has failed. The call may have tried again: by itself, or by a nested call that has counted
-/// the block already.
+/// Handles the return of a call that had failed. The call may have tried again. If a nested call has allocated `block`, it has
+/// counted the block already.
 #[inline(always)]
 fn finish_failed(context: &impl EbpfContext, counts: &mut ThreadCounts, block: u64) {
     counts.failed.stack_pointer = 0;
@@ -155,7 +155,7 @@ fn finish_failed(context: &impl EbpfContext, counts: &mut ThreadCounts, block: u
     }
 }
 
-/// Handles the return of a function. `stack_pointer` is the value at its entry.
+/// Handles the return of a function that was entered at `stack_pointer`.
 #[inline(always)]
 pub fn finish(context: &impl EbpfContext, stack_pointer: u64, result: u64) {
     let Some(counts) = thread_counts::of_current() else { return };

@@ -39,7 +39,8 @@ pub fn start_thread(key: &ProcessKey) {
     }
 }
 
-/// Returns true if a last thread of the process `key` has been counted. Threads that it has overtaken follow.
+/// Returns true if the last live thread of the process `key` has been counted. Other threads that began to exit earlier
+/// may follow.
 #[inline(always)]
 pub fn is_ending(key: &ProcessKey) -> bool {
     // SAFETY: the flags are one word, which is read as a whole.
@@ -55,8 +56,8 @@ pub fn end_thread(key: &ProcessKey, ended: *mut task_struct, counters: &[u64; us
         // SAFETY: the pointer refers to a map value, and its fields are words.
         unsafe { atomic::add(&raw mut (*usage).ended[index], count) };
     }
-    // SAFETY: as above. If several threads exit at the same time, each of them can be the last one here: the kernel
-    // counts them before it runs this program. User space therefore waits for the end of all threads.
+    // SAFETY: as above. If several threads exit at the same time, `is_last` can be true for each of them, because the
+    // kernel counts them before it runs this program. User space therefore waits for the end of all threads.
     unsafe {
         atomic::add(&raw mut (*usage).exited, 1);
         if is_last {

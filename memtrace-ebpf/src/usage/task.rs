@@ -46,8 +46,8 @@ fn usage_of(task: *mut task_struct) -> [u64; usage::COUNT] {
     }
     let task = task as u64;
     // The run time is exact, but the kernel counts user and system time by ticks (`account_process_tick`,
-    // kernel/sched/cputime.c). /proc divides the run time in proportion to the ticks (`cputime_adjust`), which does
-    // not add up over threads.
+    // kernel/sched/cputime.c). /proc divides the run time in proportion to the ticks (`cputime_adjust`), but such
+    // values of the threads do not add up to the value of the process.
     let runtime = read_word(task, field!(thread.task_runtime));
     let system = read_word(task, field!(thread.task_stime)).min(runtime);
     counters[usage::USER_TIME] = runtime - system;

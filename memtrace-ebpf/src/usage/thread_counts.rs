@@ -50,7 +50,7 @@ pub struct ThreadCounts {
 /// A call that has failed.
 #[repr(C)]
 pub struct FailedCall {
-    /// Stack pointer at the entry of the call; 0: there is no such call.
+    /// Stack pointer at the entry of the failed call; 0 if there is no failed call.
     pub stack_pointer: u64,
     /// Requested bytes.
     pub size: u64,

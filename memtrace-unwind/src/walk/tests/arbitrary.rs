@@ -6,7 +6,8 @@ use super::*;
 use crate::cache::CachedRule;
 use crate::{ReadMemory, RuleCache, Window, WindowedMemory};
 
-/// A frame takes two steps if its return address was replaced. One more step finds that there is no room for a frame.
+/// A frame takes two steps if its return address was replaced. After the last frame, one more step finds that there is
+/// no room left.
 const MAX_STEPS: usize = 2 * MAX_FRAMES + 1;
 
 /// Memory and tables: a hash of the address selects the word and the rule. Few words and rules make chains and loops
@@ -231,7 +232,8 @@ proptest! {
         walk.begin(&registers, depth, 7);
         let mut code = WithoutTable { code: &world, before, missed: 0 };
         let (cut, end, _) = finish(&mut walk, &mut frames, &world, &mut code);
-        // If the first lookup without a table is for the target of a call, the call is plausible, and the walk goes on.
+        // The first lookup without a table can be for the target of a call. Then the walk accepts the call and goes on,
+        // and misses more lookups.
         if end == End::TablePending && code.missed == 1 {
             let mut resumed = Walk::resume(walk.position(), 7, &cut, core::array::from_fn(|number| walk.leaf(number)));
             prop_assert_eq!(finish(&mut resumed, &mut frames, &world, &mut &world), whole);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Lookups of code without rows, and the end of a walk that cannot leave it.
+/// Results of lookups in code without rows, and the end of a walk that finds no caller there.
 const WITHOUT_ROWS: [(Lookup, End); 3] =
     [(Lookup::GENERATED, End::GeneratedCut), (Lookup::end(End::NoRow), End::NoRow), (Lookup::rule(NO_ROW), End::NoRow)];
 
@@ -94,7 +94,7 @@ fn chain_of_frame_pointers_must_go_up() {
         for next in [SP, SP + 8] {
             assert_eq!(walk_from_code_without_rows(found, SP, &saved(next)), (vec![0x5010], end), "{next:#x}");
         }
-        // A caller with rows may use the register for any other value.
+        // One step is accepted: a caller with rows may use the frame pointer register for another value.
         let one_step = (vec![0x5010, by_fp(0x5020)], end);
         assert_eq!(walk_from_code_without_rows(found, SP, &saved(SP - 0x40)), one_step);
     }
@@ -119,7 +119,7 @@ fn frame_pointer_of_an_outer_function_is_rejected() {
 
 #[test]
 fn return_address_in_jit_code_needs_no_call() {
-    // The interpreter of HotSpot makes such return addresses.
+    // The interpreter of HotSpot pushes return addresses that follow no call.
     let stack = Stack::from([(SP, SP + 16), (SP + 8, 0x5020), (0x5018, 0), (SP + 16, 0), (SP + 24, OUTERMOST)]);
     let complete = (vec![0x5010, by_fp(0x5020), by_fp(OUTERMOST)], End::Generated);
     assert_eq!(walk_from_code_without_rows(Lookup::GENERATED, SP, &stack), complete);
@@ -130,7 +130,7 @@ fn return_address_in_jit_code_needs_no_call() {
 
 #[test]
 fn return_address_in_an_outermost_function_needs_no_call() {
-    // The runtime of Go makes such return addresses.
+    // The runtime of Go gives the first function of a goroutine a return address that follows no call.
     let stack = Stack::from([(SP, 0), (SP + 8, OUTERMOST), (OUTERMOST - 8, 0x9090_9090_9090_9090)]);
     for (found, _) in WITHOUT_ROWS {
         let complete = (vec![0x5010, by_fp(OUTERMOST)], End::Generated);
@@ -217,7 +217,7 @@ fn frame_with_a_rule_is_proven_by_its_rule() {
     assert_eq!(found(&stack), (vec![0x5010], End::NoTable));
     stack.insert(SP + 16 + 0x18, OUTERMOST);
     assert_eq!(found(&stack), (vec![0x5010, by_fp(0x2010), OUTERMOST], End::Generated));
-    // Unlike code without rows, the function is called directly.
+    // The caller calls the function with the rule directly. Code without rows could not return there.
     stack.insert(OUTERMOST - 8, call(0x2000, OUTERMOST));
     assert_eq!(found(&stack), (vec![0x5010, by_fp(0x2010), OUTERMOST], End::Generated));
 }
