@@ -59,7 +59,7 @@ fn build(workspace: &Workspace, toolchain: &Toolchain, machine: Machine) -> Resu
             // These two variables would override `RUSTFLAGS` of the target.
             .env_remove("RUSTFLAGS")
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
-            // An incremental build has more codegen units. The verifier refuses the code that the linker makes of them.
+            // An incremental build has more codegen units. The verifier refuses the code that the linker makes from these units.
             .env_remove("CARGO_INCREMENTAL")
             .current_dir(workspace.join("memtrace-ebpf")),
     )?;

@@ -12,10 +12,10 @@ use anyhow::{Context as _, Result, bail};
 use crate::ui;
 use crate::workspace::Workspace;
 
-/// Time between two looks at what a program does.
+/// Time between two checks of a program that is waited for.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Returns a command of the cargo that has started xtask.
+/// Returns a command that runs the same cargo that has started xtask.
 pub(crate) fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")))
 }
@@ -32,7 +32,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Waits until a program that was started does what `is_reached` looks for. Returns false if it exits first, or after `limit`.
+/// Waits until `is_reached` returns true. Returns false if the program exits first, or after `limit`.
 pub(crate) fn waits_until(child: &mut Child, limit: Duration, is_reached: impl Fn() -> Result<bool>) -> Result<bool> {
     let deadline = Instant::now() + limit;
     while !is_reached()? {

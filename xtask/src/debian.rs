@@ -59,7 +59,7 @@ fn install_from(packages: &[&str], why: &str, options: &[String]) -> Result<()> 
         apt
     };
     if let Err(error) = command::run(apt().args(["-q", "update"])) {
-        // One source may be broken. The installation below fails if a package is not available.
+        // A single broken source is not an error. The installation below fails if a package is not available.
         ui::warning(&format!("{error:#}"));
     }
     // Never remove an installed package.

@@ -52,7 +52,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 fn files() -> Result<[(&'static str, String); 2]> {
     let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let roots = FORMATS.map(|(heading, schema)| (heading, schema(&mut generator).to_value()));
-    // No key has one of these two types, so they are added here. Other types contain all their keys.
+    // No key has one of these two types, so the generator has not found them. They are needed because other types
+    // contain all of their keys.
     generator.subschema_for::<json::GroupRuns<'static>>();
     generator.subschema_for::<json::KernelCounts>();
     let page = Page { definitions: generator.take_definitions(true) };
@@ -94,7 +95,7 @@ impl Page {
                 }
                 let mut next = referenced(definition);
                 next.extend(parts.iter().map(|(name, _)| *name));
-                // The sections of these types come next, before the sections that were waiting.
+                // The sections of the new types come next, before the sections that were already waiting.
                 for name in next.into_iter().filter(|name| known.insert(name)).collect::<Vec<_>>().into_iter().rev() {
                     waiting.push_front(name);
                 }

@@ -38,7 +38,7 @@ pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<()> {
     if failures.is_empty() { Ok(()) } else { bail!("{}", failures.join("\n")) }
 }
 
-/// Returns the target of the build. With an explicit target, the programs that the build itself runs have no instrumentation.
+/// Returns the target of the build. Because the target is explicit, the programs that run during the build are not instrumented.
 fn target() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }

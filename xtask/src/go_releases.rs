@@ -1,5 +1,5 @@
-//! Releases of Go, for the tests of the long tier. The short tier has Debian's. They come from PyPI and are installed into a
-//! folder of the workspace.
+//! Releases of Go from PyPI, for the tests of the long tier. They are installed into a folder of the workspace. The short
+//! tier uses Debian's Go.
 
 use std::fs;
 use std::process::Command;

@@ -138,8 +138,8 @@ impl Made {
         Ok(self.problems)
     }
 
-    /// Compares the samples with the pages, and the pictures with those in the checkout. Returns the differences, and the
-    /// problems.
+    /// Compares the samples with the pages, and the new pictures with the pictures in the checkout. Returns the
+    /// differences, and the problems.
     fn compare(mut self, workspace: &Workspace) -> Result<Vec<String>> {
         for (path, text) in pages(workspace)? {
             for block in page::blocks(&text).with_context(|| path.clone())? {
@@ -171,14 +171,14 @@ impl Golden {
     }
 }
 
-/// Returns the names of all samples: of the table, of golden files, and of those that are kept.
+/// Returns the names of all samples: in the table, from golden files, and kept from earlier runs.
 fn sample_names() -> impl Iterator<Item = &'static str> {
     let made = SCENARIOS.iter().flat_map(|scenario| scenario.samples).map(|sample| sample.name);
     let golden = GOLDEN.iter().map(|golden| golden.sample.name);
     made.chain(golden).chain(KEPT.iter().map(|kept| kept.name).filter(|name| !name.contains('/')))
 }
 
-/// Returns the paths of all pictures: of the table, and of those that are kept.
+/// Returns the paths of all pictures: in the table, and kept from earlier runs.
 fn picture_paths() -> impl Iterator<Item = &'static str> {
     let made = SCENARIOS.iter().flat_map(|scenario| scenario.pictures).map(|picture| picture.path);
     made.chain(KEPT.iter().map(|kept| kept.name).filter(|name| name.contains('/')))

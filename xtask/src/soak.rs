@@ -1,5 +1,5 @@
-//! `cargo xtask soak`: traces the whole machine during a compile, python and `ls` loop on each processor, and compares
-//! memory, cost and completeness of the trace with limits.
+//! `cargo xtask soak`: traces the whole machine while a loop of a compiler, python and `ls` runs on each processor.
+//! Compares memory, cost and completeness of the trace with limits.
 
 mod limits;
 mod memory;

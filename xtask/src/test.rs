@@ -83,7 +83,7 @@ fn run_tier(workspace: &Workspace, tier: Tier) -> Result<()> {
         ui::warning(&format!("the guest tests cannot run, so this command will fail: {error:#}"));
     }
     steps.time("BPF objects", || bpf::run(workspace))?;
-    // A test of xtask checks the tidy rules.
+    // The tidy rules are not checked here, because a test of xtask checks them.
     steps.time("formatting, lints, dependencies", || lint::check_code(workspace))?;
     let binaries = steps.time("build", || build(workspace))?;
 
@@ -114,7 +114,7 @@ fn run_tier(workspace: &Workspace, tier: Tier) -> Result<()> {
         results.add_missing_group(Group::Guests, &format!("{error:#}"));
     }
     if tier == Tier::Long {
-        // The tests of a guest load some of the programs only.
+        // The tests of a guest load only some of the BPF programs, so the verifiers check all of them here.
         match steps.time("verifiers of the kernels", || kernels::verify(workspace, &kernels)) {
             Ok(()) => results.check(String::from("verifiers of the kernels")),
             Err(error) => results.problem(format!("verifiers of the kernels: {error:#}")),
@@ -142,7 +142,7 @@ fn run_unprivileged(
     ui::step("Running the unprivileged tests");
     steps.time("unprivileged tests", || {
         let binaries: Vec<&Binary> = binaries.iter().filter(|binary| binary.package != PRIVILEGED_PACKAGE).collect();
-        // At its end, a binary waits for its slowest test, which leaves a processor idle.
+        // Several binaries run at a time: a binary that waits for its slowest test would leave a processor idle.
         let outcomes = parallel::map(UNPRIVILEGED_BINARIES, &binaries, |_, binary| {
             execute::run_beside_others(binary.command(), Selection::Without(skipped))
         });

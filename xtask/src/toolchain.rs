@@ -49,7 +49,7 @@ pub(crate) fn obtain(workspace: &Workspace) -> Result<Toolchain> {
     let Some(first) = compilers.first() else {
         bail!("no Rust compiler can build for BPF, although these packages are installed: {COMPILER_PACKAGES:?}");
     };
-    // Prefer an installed pair to the first compiler, which may have no linker.
+    // An installed pair is preferred, because the first compiler may have no linker.
     let ready = compilers.iter().find_map(|compiler| Some((compiler, linker::find(workspace, compiler.llvm)?)));
     let (compiler, linker) = match ready {
         Some(pair) => pair,

@@ -21,7 +21,7 @@ pub(crate) enum Verdict {
     Accepted(u64),
     /// End of the verifier's log.
     Refused(String),
-    /// The kernel permits no programs at its functions, so the verifier did not see the program.
+    /// The kernel permits no programs at kernel functions, so the verifier did not see the program.
     NotPermitted,
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn print_verdicts(workspace: &Workspace) -> Result<()> {
 /// Name of the verdict on the maps of the object. If the kernel refuses a map, no program is loaded.
 const MAPS: &str = "maps";
 
-/// Text in place of a count, if the kernel permits no programs at its functions.
+/// Text in place of a count, if the kernel permits no programs at kernel functions.
 const NOT_PERMITTED: &str = "not-permitted";
 
 /// Text before the log of a refusal.

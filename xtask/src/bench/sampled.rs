@@ -22,7 +22,7 @@ const PRELOADED: &[(&str, &str)] = &[("heaptrack", "heaptrack"), ("jemalloc-prof
 /// Maximum run time of a build while the whole machine is traced, divided by the run time without memtrace.
 const MACHINE_LIMIT: f64 = 1.04;
 
-/// Maximum share of a processor that memtrace then uses.
+/// Maximum share of a processor that memtrace uses while the whole machine is traced.
 const MEMTRACE_LIMIT: f64 = 0.03;
 
 /// Returns the tables of the programs, of the empty loop and of the stops, and the conditions of the measurement.
@@ -47,7 +47,7 @@ pub(super) fn table(result: &Value) -> Result<String> {
     ))
 }
 
-/// Returns the table of the programs. Adds those above their limits to `above`.
+/// Returns the table of the programs. Adds the names of the programs above their limits to `above`.
 fn programs(result: &Value, above: &mut Vec<String>) -> Result<String> {
     let titles = MODES.iter().chain(PRELOADED).map(|(_, title)| format!(" {title} |"));
     let mut text =

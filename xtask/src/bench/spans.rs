@@ -18,7 +18,7 @@ const KINDS: &[(&str, &str)] = &[
 /// Kind of span without probes.
 const COMPUTE: &str = "compute";
 
-/// Maximum time of a program without waits while memtrace traces waits, divided by its time without memtrace.
+/// Maximum time of a program that never waits while memtrace traces waits, divided by its time without memtrace.
 const MAX_RATIO: f64 = 1.01;
 
 /// Variants and their titles, ordered like the columns.

@@ -12,7 +12,7 @@ use crate::workspace::Workspace;
 /// Time limit of the browser in seconds.
 const BROWSER_DEADLINE: &str = "120";
 
-/// Time for the scripts of a page in milliseconds. The browser does not wait for it: its clock jumps.
+/// Time for the scripts of a page in milliseconds. The browser does not wait for this time, because it uses a virtual clock.
 const SCRIPT_TIME: u32 = 5000;
 
 /// Elements whose texts are the outline of a page.
@@ -32,7 +32,7 @@ pub(super) enum Source {
     /// SVG file in the folder of the scenario.
     Svg(&'static str),
     /// PNG file of a page. In the address, `FOLDER` is the folder of the scenario, and `WORKSPACE` the top folder of the
-    /// checkout. `script` runs when the page is loaded; a page with a script is a file.
+    /// checkout. `script` runs when the page is loaded. If there is a script, the address must be the address of a file.
     Page { url: &'static str, size: (u32, u32), script: &'static str },
 }
 
@@ -85,7 +85,7 @@ impl MadePicture {
         fs::write(&outline, self.shape.join("\n") + "\n").with_context(|| format!("cannot write {}", outline.display()))
     }
 
-    /// Returns the difference between the picture in the checkout and this one; `None` if there is none.
+    /// Returns the difference between the picture in the checkout and this picture; `None` if they do not differ.
     pub(super) fn difference(&self, workspace: &Workspace) -> Result<Option<String>> {
         let before: Vec<String> = if self.is_png {
             let outline = self.outline(workspace);

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 
 use super::shape::{FRAME_INDENT, is_heading_of_site};
 
-/// Sign of a place where lines or characters were left out.
+/// Sign that lines or characters were left out.
 const GAP: &str = "…";
 
 /// Number of characters in a line of a command, without the backslash.
@@ -34,11 +34,12 @@ pub(super) struct Sample {
     lines: usize,
     /// Number of characters of a line.
     width: usize,
-    /// Starts of lines and sentences that some runs have, or that depend on the machine. They are not compared.
+    /// Starts of lines and sentences that occur in some runs only, or that depend on the machine. These lines and
+    /// sentences are not compared.
     pub(super) varying: &'static [&'static str],
 }
 
-/// Part of a sample. Texts are compared with lines without their indentation.
+/// Part of a sample. Whether a line begins with a text is decided without the indentation of the line.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part {
     /// The command of a step, after a prompt.
@@ -51,11 +52,11 @@ pub(super) enum Part {
     First { of: &'static str, from: &'static str, count: usize },
     /// Lines of the output of a step that begin with one of the texts.
     Matching { of: &'static str, texts: &'static [&'static str] },
-    /// A line of the page itself: a blank one, or the sign of a gap.
+    /// A line that is not from an output: a blank line, or the sign of a gap.
     Text(&'static str),
 }
 
-/// End of lines. It is not a part of them.
+/// End of a range of lines. The line at the end does not belong to the range.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Until {
     End,

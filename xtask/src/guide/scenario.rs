@@ -3,7 +3,8 @@
 use super::picture::Picture;
 use super::sample::Sample;
 
-/// Programs with their load, and the commands that a reader would type. Samples and pictures are made from its results.
+/// Programs with their load, and the commands that a reader would type. Samples and pictures are made from the outputs
+/// and files of the scenario.
 pub(super) struct Scenario {
     /// Name of the scenario, and of its folder.
     pub(super) name: &'static str,
@@ -20,8 +21,8 @@ pub(super) enum Step {
     File { name: &'static str, text: &'static str },
     /// Runs a shell command that no page shows. It has to succeed.
     Prepare(&'static str),
-    /// Starts a program by a shell command that ends with `exec`, and waits until the shell command `ready` succeeds. Its PID
-    /// is the value of `variable` from then on, and its output is in the file `NAME.log`.
+    /// Starts a program by a shell command that ends with `exec`, and waits until the shell command `ready` succeeds. From
+    /// then on, the value of `variable` is the PID of the program. Its output is in the file `NAME.log`.
     Start { name: &'static str, variable: &'static str, command: &'static str, ready: &'static str },
     /// Runs a command, and keeps its output: standard output and standard error, as a terminal shows them.
     Run { name: &'static str, command: &'static str },
@@ -41,6 +42,6 @@ pub(super) struct Kept {
 /// Sample that is an excerpt of a golden file, which a test compares with the program's output.
 pub(super) struct Golden {
     pub(super) sample: Sample,
-    /// Path of the golden file. The name of its output is `golden`.
+    /// Path of the golden file. The parts of the sample refer to its content as the output `golden`.
     pub(super) path: &'static str,
 }

@@ -115,7 +115,7 @@ fn of_words(text: &str) -> String {
             continue;
         }
         let word = if word == "-" { NUMBER.to_owned() } else { of_word(word) };
-        // Cells can be empty, so the number of numbers varies.
+        // Consecutive numbers become one, because a table can have empty cells instead of numbers.
         if !(after_number && word == NUMBER) {
             words.push(word);
         }
@@ -129,7 +129,7 @@ fn of_word(word: &str) -> String {
     let mut rest = word;
     while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
         let (before, number) = rest.split_at(start);
-        // A sign belongs to the number if a number can begin there.
+        // A sign belongs to the number if a number can begin at the sign.
         let unsigned = before.trim_end_matches(['+', '-', '±', '<', '>', '~']);
         let is_start = unsigned.is_empty() || unsigned.ends_with(['(', '[', '"', ':', ',']);
         shape.push_str(if is_start { unsigned } else { before });
@@ -192,7 +192,7 @@ pub(super) fn difference(before: &[String], after: &[String]) -> Option<String> 
     Some(text)
 }
 
-/// Returns true if two lines are equal, as far as neither was cut.
+/// Returns true if two lines are equal. If a line was cut, only its start is compared.
 fn is_equal(one: &str, other: &str) -> bool {
     if one == other {
         return true;

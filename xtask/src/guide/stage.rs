@@ -23,7 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(180);
 /// Time for a program to end after SIGTERM.
 const TERMINATION: Duration = Duration::from_secs(10);
 
-/// Number of runs of a command that loses events, as on a busy machine.
+/// Maximum number of runs of a command. A command that loses events, as on a busy machine, runs again.
 const ATTEMPTS: usize = 3;
 
 /// Exit code of memtrace for a report that lists losses.
@@ -32,7 +32,7 @@ const LOSSY: i32 = 20;
 /// Name in the pages of the control group that `cargo xtask` runs in.
 const SHOWN_GROUP: &str = "/user";
 
-/// Folders of the programs of the distribution. Other programs with their names could be scripts.
+/// Folders with the programs of the distribution. In other folders, scripts may have the same names as these programs.
 const SYSTEM_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Moves the shell into a control group with a short name, in each hierarchy that memtrace reads.
@@ -70,7 +70,7 @@ pub(super) struct Stage<'a> {
 /// Running program.
 struct Program {
     name: &'static str,
-    /// The command that started it, as the reader types it.
+    /// The command that started the program, as the reader types it.
     command: String,
     pid: String,
     child: Child,
@@ -140,7 +140,8 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Returns a script that runs `command` with the variables. Readers type `sudo`, and the script runs as root already.
+    /// Returns a script that runs `command` with the variables. Readers type `sudo`. The script already runs as root,
+    /// so it defines `sudo` as a function that only runs its arguments.
     fn script(&self, command: &str) -> String {
         let exports = self.variables.iter().map(|(name, value)| format!("export {name}='{value}'\n"));
         format!("sudo() {{ \"$@\"; }}\n{ENTER_GROUP}\nexec 2>&1\n{}{command}", exports.collect::<String>())
@@ -178,10 +179,10 @@ impl<'a> Stage<'a> {
         // which `exec` keeps.
         let script = self.script(&format!("echo $$ > {name}.pid\n{command}"));
         let mut shell: Command = self.root.command("env");
-        // A shell starts jobs in the background with ignored interrupts, and their children inherit this. Programs are ended by
-        // interrupts.
+        // A shell starts jobs in the background with ignored interrupts, and their children inherit this setting. It is reset,
+        // because interrupts must be able to end the programs.
         shell.args(["--default-signal=INT", "sh", "-c", &script]).current_dir(&self.folder);
-        // Programs that read their input wait, since the pipe stays open.
+        // The pipe stays open, so programs that read their input wait.
         let child = shell.stdin(Stdio::piped()).stdout(log).stderr(errors).spawn();
         let child = child.with_context(|| format!("cannot start {name}"))?;
         let shown = self.shown(command.strip_prefix("exec ").unwrap_or(command));
@@ -191,7 +192,7 @@ impl<'a> Stage<'a> {
             self.variables.push((variable, pid));
             self.wait_until(&mut program, || Ok(self.run(ready)?.0 == Some(0)))
         });
-        // A program that is not ready ends with the stage.
+        // A program that is not ready is stored too, so that the stage ends it.
         self.programs.push(program);
         started
     }
@@ -217,7 +218,7 @@ impl<'a> Stage<'a> {
         Ok(self.programs.remove(index.with_context(|| format!("{name} does not run"))?))
     }
 
-    /// Waits until a program exits. A program that does not is killed. Returns its exit code.
+    /// Waits until a program exits, and returns its exit code. A program that does not exit in time is ended, which is an error.
     fn wait(&self, program: &mut Program) -> Result<Option<i32>> {
         match exits_within(&mut program.child, DEADLINE) {
             true => Ok(program.child.wait().context("cannot wait for a program")?.code()),
@@ -228,7 +229,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Ends a program that has not been waited for, so that the PID is its own.
+    /// Ends a program. Nothing has waited for the program, so its PID has not been reused.
     fn end(&self, program: &mut Program) {
         if !matches!(program.child.try_wait(), Ok(None)) {
             return;

@@ -33,7 +33,8 @@ pub(super) struct Outcome {
 /// Runs a share of the guest tests, with the files of this machine. The first share also checks the kernel's features.
 pub(super) fn run(workspace: &Workspace, share: &Share, binaries: &[Binary]) -> Result<Outcome> {
     let kernel = share.kernel;
-    // A kernel with few options lacks features that other kernels of its version have.
+    // The features of a kernel with few options are not checked, because it lacks features that other kernels of its
+    // version have.
     let is_first = share.number == 1 && kernel.config.is_none() && kernel.is_supported;
     let binary = privileged(binaries)?;
     let memtrace = binary.neighbour("memtrace")?;

@@ -9,8 +9,8 @@ const MIB: f64 = 1024.0 * 1024.0;
 /// Maximum growth of the RSS in MiB per 10 minutes.
 const GROWTH: f64 = 1.0;
 
-/// Allocations per second: the measured processor time is scaled to this rate. An unscaled time would depend on the speed of
-/// the machine, because a faster machine runs more turns of the loops.
+/// Number of allocations per second to which the measured processor time is scaled. An unscaled time would depend on the
+/// speed of the machine, because a faster machine runs more turns of the loops.
 const RATE: f64 = 230_000.0;
 
 /// Measured value and its limit.

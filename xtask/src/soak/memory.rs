@@ -37,7 +37,7 @@ pub(super) fn slope(samples: &[Sample], settle: Duration) -> f64 {
 /// stays.
 const BLOCK: Duration = Duration::from_secs(20);
 
-/// Standard normal deviate for a probability of 1 % above it.
+/// Value that a standard normal variable exceeds with a probability of 1 %.
 const DEVIATE: f64 = 2.326;
 
 /// Returns a lower bound of the growth of the RSS after `settle`, in bytes per second, with a confidence of 99 %;
@@ -58,7 +58,7 @@ pub(super) fn certain_growth(samples: &[Sample], settle: Duration) -> Option<f64
     let mut slopes: Vec<f64> = pairs.map(|(one, other)| (other.1 - one.1) / (other.0 - one.0)).collect();
     slopes.sort_by(f64::total_cmp);
     let blocks = points.len() as f64;
-    // Variance of the number of rising pairs minus the number of falling pairs, if there is no trend (Kendall).
+    // If there is no trend, this is the variance of the difference between the numbers of rising and of falling pairs (Kendall).
     let variance = blocks * (blocks - 1.0) * 2.0f64.mul_add(blocks, 5.0) / 18.0;
     let rank = (slopes.len() as f64 - DEVIATE * variance.sqrt()) / 2.0;
     slopes.into_iter().zip(1..).take_while(|&(_, nth)| f64::from(nth) <= rank).last().map(|(slope, _)| slope)

@@ -14,9 +14,9 @@ const SETTLE: Duration = Duration::from_secs(10 * 60);
 /// Duration in the short tier of `cargo xtask test`.
 const SHORT: Duration = Duration::from_secs(60);
 
-/// Duration in the long tier. In shorter runs, the slope of all samples has no limit, because it is inaccurate. The RSS
-/// rises and falls by some 10 MiB. So the standard error of the slope is about 10 MiB per 10 minutes in a run of 3
-/// minutes, and 0.4 in a run of 25 minutes.
+/// Duration in the long tier. In shorter runs, the slope of all samples is not compared with a limit, because it is
+/// inaccurate. The RSS rises and falls by some 10 MiB. So the standard error of the slope is about 10 MiB per 10
+/// minutes in a run of 3 minutes, and 0.4 in a run of 25 minutes.
 pub(super) const LONG: Duration = Duration::from_secs(30 * 60);
 
 /// Measured values that are compared with limits.

@@ -18,7 +18,7 @@ use crate::privilege::Root;
 use crate::workspace::{self, Workspace};
 use crate::{command, parallel, ui};
 
-/// Number of lanes. A trace and its victim together use about one processor of two.
+/// Number of lanes. A trace and its victim together keep about one processor busy.
 const LANES: usize = 2;
 
 /// Environment variable with the index of the lane, for tests in a lane.

@@ -1,7 +1,7 @@
 //! Topics of the privileged tests. Each module is a topic.
 //!
-//! The path of a module determines the tier of its tests, and if they run in lanes. Tests in a module `long` belong to
-//! the long tier, and run alone. Tests in a module `alone` run alone too. All other tests run in lanes.
+//! The path of a module determines the tier of its tests, and whether they run in lanes. Tests in a module `long`
+//! belong to the long tier, and run alone. Tests in a module `alone` run alone too. All other tests run in lanes.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -101,7 +101,7 @@ impl<'a> FileGraph<'a> {
         if depth > MAX_REEXPORTS {
             return None;
         }
-        // A function may have the name of a module, so the whole path is looked up as an item too.
+        // A function may have the same name as a module, so the whole path is also looked up as an item.
         let (length, index) =
             (0..path.len()).rev().find_map(|length| Some((length, *self.modules.get(&path[..length])?)))?;
         self.definition_in(index, &path[length..], depth)

@@ -32,7 +32,7 @@ pub(super) struct ProductFile<'a> {
 }
 
 impl ProductFile<'_> {
-    /// Returns the number of lines, except tests, blank lines and lines with only a comment.
+    /// Returns the number of lines of code. Tests, blank lines and lines with only a comment do not count.
     pub(super) fn code_lines(&self) -> usize {
         let is_code = |(number, line): &(usize, &str)| {
             let line = line.trim_start();

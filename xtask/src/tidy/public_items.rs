@@ -17,7 +17,7 @@ use super::violation::Violation;
 const INTERNAL: [&str; 5] =
     ["crates/history/src/", "crates/host/src/", "crates/model/src/", "crates/object/src/", "crates/report/src/"];
 
-/// Public item of a crate, or a declaration that needs public items: a renaming `use`, or the `impl` of a trait.
+/// Public item of a crate. A renaming `use` and the `impl` of a trait are included, because they need public items.
 struct PublicItem<'a> {
     name: String,
     source: &'a Source,

@@ -37,7 +37,7 @@ pub(super) fn table(tree: &Tree) -> String {
     parts.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns true for a crate with independent modules. The files of another crate belong together.
+/// Returns true for a crate with independent modules. In any other crate, the files belong together.
 fn has_modules(name: &str) -> bool {
     matches!(name, "host" | "memtrace" | "object")
 }

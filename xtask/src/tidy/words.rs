@@ -51,8 +51,8 @@ fn check_file(source: &Source) -> Vec<Violation> {
     violations
 }
 
-/// Returns true if a path in `line` starts with `folder`. A path such as `/proc/7/root/usr` contains a folder
-/// elsewhere.
+/// Returns true if a path in `line` starts with `folder`. A path such as `/proc/7/root/usr` contains a folder, but
+/// does not start with it.
 fn contains_path(line: &str, folder: &str) -> bool {
     let continues = |c: char| c.is_alphanumeric() || "_-.*}>)]$~".contains(c);
     line.match_indices(folder).any(|(start, _)| !line[..start].ends_with(continues))

@@ -11,7 +11,7 @@ use crate::{command, ui};
 
 /// Version to build.
 const VERSION: &str = "0.13.0";
-/// Start of the compatible versions: they have the same major and minor number.
+/// Start of the compatible version numbers, which have the same major and minor number.
 const COMPATIBLE: &str = "0.13.";
 
 /// Returns a linker in the target folder for LLVM `llvm` or later, or else a linker in `PATH`.

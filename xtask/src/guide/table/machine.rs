@@ -3,8 +3,8 @@
 use crate::guide::sample::{Part, Sample, Until};
 use crate::guide::scenario::{Scenario, Step};
 
-/// Script that makes a control group of the memory controller: its path, and its limit if it has one. The file `groups` has the
-/// folder of the hierarchy.
+/// Script that makes a control group of the memory controller. Its arguments are the path of the group and, optionally, the
+/// limit. It writes the folder of the hierarchy to the file `groups`.
 const GROUP: Step = Step::File {
     name: "bin/group",
     text: "#!/bin/sh\nif [ -d /sys/fs/cgroup/memory ]; then\n    top=/sys/fs/cgroup/memory limit=memory.limit_in_bytes\nelse\n    \

@@ -4,7 +4,7 @@ use crate::guide::picture::{Picture, Source};
 use crate::guide::sample::{Part, Sample, Until};
 use crate::guide::scenario::{Scenario, Step};
 
-/// Client with the socket of the scenario, so that the commands are those that a reader types.
+/// Client that uses the socket of the scenario, so that the commands of the scenario look like the commands that a reader types.
 const CLIENT: Step = Step::File { name: "bin/redis-cli", text: "#!/bin/sh\nexec /usr/bin/redis-cli -s redis \"$@\"\n" };
 const BENCHMARK: Step =
     Step::File { name: "bin/redis-benchmark", text: "#!/bin/sh\nexec /usr/bin/redis-benchmark -s redis \"$@\"\n" };
@@ -17,7 +17,7 @@ const SERVER: Step = Step::Start {
     ready: "redis-cli ping | grep -q PONG",
 };
 
-/// Lines that the load of the machine decides.
+/// Starts of lines that occur or not, depending on the load of the machine.
 const BY_LOAD: &[&str] = &["memtrace: loading", "memtrace: warning:", "Unmatched:", "A part of the live blocks"];
 
 /// A server that gets keys and list entries.
