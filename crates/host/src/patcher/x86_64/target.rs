@@ -67,7 +67,9 @@ pub(super) fn has_long_sleeper(pid: Pid, time: Duration) -> bool {
     let status = |tid: u32| procfs::task_status(pid, tid).ok();
     let tasks = procfs::tasks(pid).unwrap_or_default();
     let statuses = tasks.into_iter().filter_map(|tid| Some((tid, status(tid)?)));
-    let asleep: Vec<_> = statuses.filter(|(_, status)| status.state == b'D').collect();
+    // A stop does not wait for workers of io_uring.
+    let asleep: Vec<_> =
+        statuses.filter(|(tid, status)| status.state == b'D' && !procfs::is_io_worker(pid, *tid)).collect();
     if asleep.is_empty() {
         return false;
     }
