@@ -16,11 +16,18 @@ const SHORT: Duration = Duration::from_millis(1);
 /// Time that readings may take before a pause. A single reading can exceed it.
 const MOST: Duration = Duration::from_millis(20);
 
-/// Readings that wait take at most one part in this number of the time.
+/// Readings that wait take at most one part in this number of the time, unless a single one is longer than a quarter of
+/// [`LONGEST_PAUSE`].
 const WAITED_ONE_IN: u32 = 5;
+
+/// Maximum of a pause. No process of the part is read meanwhile.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Time that readings may take at the end of the trace.
 const MOST_AT_END: Duration = Duration::from_secs(5);
+
+/// Time that the readings of the children of a process may take when it ends.
+const MOST_AT_END_OF_PROCESS: Duration = Duration::from_millis(200);
 
 /// Time that the readings of a part have waited.
 #[derive(Debug)]
@@ -54,22 +61,28 @@ impl LockWaits {
             self.waited += time;
         }
         if self.waited >= MOST {
-            self.pause_end = now + self.waited * (WAITED_ONE_IN - 1);
+            self.pause_end = now + (self.waited * (WAITED_ONE_IN - 1)).min(LONGEST_PAUSE);
             self.waited = Duration::ZERO;
         }
         time >= MOST
     }
 }
 
-/// Time that the readings of a part may still wait at the end of the trace.
+/// Time that readings without a later chance may still wait: at the end of the trace, or of a process.
 #[derive(Debug)]
 pub(super) struct LastLockWaits {
     left: Duration,
 }
 
 impl LastLockWaits {
+    /// Returns the time at the end of the trace.
     pub(super) const fn new() -> Self {
         Self { left: MOST_AT_END }
+    }
+
+    /// Returns the time at the end of a process.
+    pub(super) const fn of_process() -> Self {
+        Self { left: MOST_AT_END_OF_PROCESS }
     }
 
     /// Calls `read` if there is time left.
@@ -144,6 +157,8 @@ mod tests {
         assert!(waits.add(milliseconds(70), later), "it was slow");
         assert_eq!(waits.pause_end, later + milliseconds(280));
         assert!(waits.begin().is_none());
+        assert!(waits.add(milliseconds(2000), later));
+        assert_eq!(waits.pause_end, later + LONGEST_PAUSE);
     }
 
     #[test]

@@ -426,7 +426,8 @@ impl RunPatches {
         let is_new = |id: &ImageId| matches!(self.states.get(id), None | Some(State::Waiting));
         let images = context.tracker.images().iter().filter(|(id, image)| is_new(id) && has_copied_stub(image, base));
         let children: Vec<_> = images.map(|(&id, _)| id).filter(|id| context.tracker.is_traced(id.pid)).collect();
-        let mut unread = Vec::new();
+        // There is no later chance to read them, so a pause of other readings does not count.
+        let (mut unread, mut waits) = (Vec::new(), LastLockWaits::of_process());
         for id in children {
             if context.kernel.is_memory_sharer(id.pid) {
                 continue;
@@ -435,16 +436,11 @@ impl RunPatches {
                 context.complete = false;
                 break;
             }
-            let Some(begin) = self.list.waits.begin() else {
-                unread.push(id.pid);
-                continue;
-            };
             let comm = procfs::comm(id.pid).unwrap_or_default();
-            let child = parent.child(id, comm.into(), now, self.list.keeps_page());
-            self.list.waits.end(begin);
-            match child {
-                Ok(child) => self.add_child(child, now, context),
-                Err(error) => log::debug!("process {}: it has no stub of its parent any more: {error}", id.pid),
+            match waits.read(|| parent.child(id, comm.into(), now, self.list.keeps_page())) {
+                None => unread.push(id.pid),
+                Some(Ok(child)) => self.add_child(child, now, context),
+                Some(Err(error)) => log::debug!("process {}: it has no stub of its parent any more: {error}", id.pid),
             }
         }
         if !unread.is_empty() {
