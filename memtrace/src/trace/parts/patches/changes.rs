@@ -325,6 +325,9 @@ impl RunPatches {
         };
         if let Some(mut watched) = watched {
             let is_read = read_last(&mut watched, &context.shards);
+            if !has_own_source(id, context) {
+                self.follow_children(&watched, context);
+            }
             self.finish_process(watched, stops.as_ref(), is_read, context);
         }
         if running(id, context).is_some() {
