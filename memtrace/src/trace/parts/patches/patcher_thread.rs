@@ -408,7 +408,9 @@ fn start_of_jumping(pid: Pid, base: AbsAddr, sites: &[CheckedSite]) -> io::Resul
     if !has_jumps(pid, base, sites)? {
         return Ok(None);
     }
-    let start_time = procfs::start_time(pid).ok_or(io::ErrorKind::TimedOut)?;
+    let Some(start_time) = procfs::start_time(pid) else {
+        return if procfs::has_ended(pid) { Ok(None) } else { Err(io::ErrorKind::TimedOut.into()) };
+    };
     // Another process can have got the pid before the start time was read, so check the jumps again.
     Ok(has_jumps(pid, base, sites)?.then_some(start_time))
 }
