@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use memtrace_model::ImageId;
+use memtrace_model::{ImageId, Pid, format};
 
 use super::rechecks::Rechecks;
 
@@ -101,6 +101,16 @@ impl LastLockWaits {
             self.left = self.left.saturating_sub(time);
         }
     }
+}
+
+/// Maximum number of processes that a note names.
+const MAX_NAMED: usize = 8;
+
+/// Returns a note on processes that were not read because other processes used up the time; `None` without such processes.
+/// `consequence`: what is missing or not known, as a clause.
+pub(super) fn note_of_unread(consequence: &str, unread: &[Pid]) -> Option<String> {
+    let pids = format::limited_list(unread.iter().map(Pid::to_string), MAX_NAMED);
+    (!unread.is_empty()).then(|| format!("other processes held locks of their memory, so {consequence}: {pids}"))
 }
 
 /// Times of the next readings. Processes whose last reading was slow delay no other process.

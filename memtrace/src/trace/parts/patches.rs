@@ -40,7 +40,7 @@ use self::patcher_thread::PatcherThread;
 use self::state::{State, source_in};
 use self::watch::{MOST_LOST, Watched};
 use self::watch_list::{WatchList, read_last};
-use super::lock_waits::LastLockWaits;
+use super::lock_waits::{LastLockWaits, note_of_unread};
 use super::recorded_samplers::RecordedSamplers;
 use super::samplers::has_samples;
 use crate::run_kit::error::{Error, from_engines};
@@ -445,13 +445,10 @@ impl RunPatches {
         }
         if !unread.is_empty() {
             context.complete = false;
-            let pids = format::limited_list(unread.iter().map(Pid::to_string), MAX_NAMED);
-            let parent = parent.id.pid;
-            self.notes.push(format!(
-                "other processes held locks of their memory, so frees are missing of children of process {parent}, which has \
-                 ended: {pids}"
-            ));
         }
+        let parent = parent.id.pid;
+        let consequence = format!("frees are missing of children of process {parent}, which has ended");
+        self.notes.extend(note_of_unread(&consequence, &unread));
     }
 
     /// Adds a child with a copy of the stub of its parent.
@@ -515,12 +512,7 @@ impl RunPatches {
             unread.extend((last != Some(false) && !is_read).then_some(id.pid));
             self.finish_process(watched, restored.get(&id), is_read, context);
         }
-        if !unread.is_empty() {
-            let pids = format::limited_list(unread.iter().map(Pid::to_string), MAX_NAMED);
-            self.notes.push(format!(
-                "other processes held locks of their memory, so the allocated bytes of these processes are not known: {pids}"
-            ));
-        }
+        self.notes.extend(note_of_unread("the allocated bytes of these processes are not known", &unread));
     }
 
     /// Handles the requests to sample processes whose calls are traced, and notes allocators that patched processes have loaded

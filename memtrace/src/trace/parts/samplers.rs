@@ -12,14 +12,14 @@ use memtrace_host::kernel::{KernelError, SampledSite, Scope};
 use memtrace_host::procfs;
 use memtrace_host::target_files::open_target_file;
 use memtrace_model::{
-    EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Mapping, Object, Pid, Quantity, Sampler, Samplers, format,
-    plain, printable,
+    EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Mapping, Object, Pid, Quantity, Sampler, Samplers, plain,
+    printable,
 };
 use memtrace_object::allocators::AllocatorSampler;
 
 use self::turns::{ChangedTurns, MAX_WATCHED, Turns};
 use self::watch::{State, WatchedSampler};
-use super::lock_waits::{LastLockWaits, LockWaits};
+use super::lock_waits::{LastLockWaits, LockWaits, note_of_unread};
 use super::recorded_samplers::RecordedSamplers;
 use crate::options::BlockSizes;
 use crate::options::source::AllocationSource;
@@ -40,9 +40,6 @@ const READINGS: u32 = 2;
 
 /// Maximum number of different notes.
 const MAX_NOTES: usize = 200;
-
-/// Maximum number of processes that a note names.
-const MAX_NAMED: usize = 8;
 
 /// Functions and USDT probes of an object that report samples.
 #[derive(Debug, Default)]
@@ -495,12 +492,9 @@ impl RunSamplers {
                 unread.push(id.pid);
             }
         }
-        if !unread.is_empty() {
-            let pids = format::limited_list(unread.iter().map(Pid::to_string), MAX_NAMED);
-            self.note(format!(
-                "other processes held locks of their memory, so it is not known if the allocators of these processes sampled at \
-                 the end: {pids}"
-            ));
+        let consequence = "it is not known if the allocators of these processes sampled at the end";
+        if let Some(note) = note_of_unread(consequence, &unread) {
+            self.note(note);
         }
     }
 
